@@ -1,0 +1,69 @@
+# What one does here. Bare `make` lists the targets that carry a ## line; CONTRIBUTING.md explains the rest.
+
+VENV := .venv
+BIN := $(VENV)/bin
+SOUND := import sys, sqlite3, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+# The pins are made on the oldest Python we support, so that one comes first.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$p -c '$(SOUND)' 2>/dev/null && echo $$p && break; done)
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PYTEST := $(BIN)/python -m pytest
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check fix bench soak cover test-pythons pins
+
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' Makefile
+
+setup: $(VENV)/dev.stamp ## make .venv with everhold and all the tools in it
+
+demo: $(VENV)/base.stamp ## a program that you may kill, in two minutes
+	@$(BIN)/python -m everhold demo
+
+test: check cover ## everything: check, all tests, the loop on every Python found
+	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not soak and not alone"
+	$(PYTEST) -p no:xdist -m "alone and not soak" || [ $$? -eq 5 ]
+	@$(MAKE) --no-print-directory test-pythons
+
+check: setup ## format, lint, types, layers, docs freshness, sizes; under 30 s
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy --no-error-summary
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/freshness.py
+	$(BIN)/python tools/sizes.py
+
+fix: setup ## repair what tools can repair: format, lint, generated docs
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --fix --quiet .
+	$(BIN)/python tools/freshness.py --write
+
+bench: setup ## measure, beside the peers; writes docs/benchmarks.md
+	$(BIN)/python -m bench
+
+soak: setup ## the long fault tests
+	$(PYTEST) tests/fault -m soak --timeout 0
+
+cover: setup
+	$(PYTEST) -q tests/unit/core --cov=everhold.core --cov-branch --cov-fail-under=100
+
+test-pythons: setup
+	$(BIN)/python tools/pythons.py
+
+pins: $(BIN)/python
+	$(PYTHON) tools/pins.py
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "everhold needs Python 3.11 or newer, with sqlite3 and venv: set PYTHON=..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/base.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing everhold into $(VENV)"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/base.stamp
+	@echo "installing the tools into $(VENV), a minute the first time"
+	@$(PIP) --editable '.[dev]'
+	@touch $@

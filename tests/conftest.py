@@ -1,0 +1,20 @@
+"""How tests run here, whatever they test.
+
+An `async def` test is run by `asyncio.run`, on a loop of its own. There are no async fixtures: a test that
+needs something open says `async with`. Random order comes from pytest-randomly (the seed is in the header;
+`-p randomly -p "randomly_seed=N"` repeats it), warnings as errors from pyproject.toml.
+"""
+
+import asyncio
+import inspect
+
+import pytest
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    return True

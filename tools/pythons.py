@@ -1,0 +1,104 @@
+"""Run the loop's tests on every other Python that this machine has.
+
+The deterministic loop stands on asyncio's insides, which differ between versions, so its table is tested
+on each. An interpreter counts when it starts, is 3.11 or newer, has sqlite3, and is not a version already
+covered. Each gets a small environment under .venvs/, kept until pyproject.toml or the pins change.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = "tests/unit/programs"
+NEEDS = ("pytest", "pytest-randomly", "pytest-timeout", "pytest-xdist", "hypothesis")
+OLDEST = (3, 11)
+NEWEST = (3, 16)
+PROBE = "import json, sqlite3, sys, venv; print(json.dumps([*sys.version_info[:3], sys.executable]))"
+
+Version = tuple[int, int]
+
+
+def candidates() -> Iterator[str]:
+    """Commands that may be a Python: by name on PATH, then in pyenv's folder, whose shims may refuse."""
+    for minor in range(OLDEST[1], NEWEST[1]):
+        if found := shutil.which(f"python3.{minor}"):
+            yield found
+    if pyenv := shutil.which("pyenv"):
+        root = subprocess.run([pyenv, "root"], capture_output=True, text=True).stdout.strip()
+        if root:
+            yield from sorted(map(str, Path(root, "versions").glob("3.*/bin/python")), reverse=True)
+
+
+def probe(command: str) -> tuple[Version, str, str] | None:
+    """Start an interpreter and return its version, its full version and its path; None if it will not do."""
+    try:
+        done = subprocess.run([command, "-c", PROBE], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode:
+        return None
+    major, minor, micro, executable = json.loads(done.stdout)
+    if (major, minor) < OLDEST:
+        return None
+    return (major, minor), f"{major}.{minor}.{micro}", executable
+
+
+def others() -> dict[Version, tuple[str, str]]:
+    """The first working interpreter of each version other than the one in use."""
+    found: dict[Version, tuple[str, str]] = {}
+    for command in candidates():
+        answer = probe(command)
+        if answer and answer[0] != sys.version_info[:2]:
+            found.setdefault(answer[0], answer[1:])
+    return dict(sorted(found.items()))
+
+
+def environment(full: str, executable: str) -> Path:
+    """Make, or find warm, the environment of one interpreter and return its Python."""
+    home = ROOT / ".venvs" / full
+    python = home / "bin" / "python"
+    stamp = home / "ready.stamp"
+    sources = [ROOT / "pyproject.toml", ROOT / "constraints.txt", Path(__file__)]
+    if stamp.exists() and stamp.stat().st_mtime > max(source.stat().st_mtime for source in sources):
+        return python
+    subprocess.run([executable, "-m", "venv", "--clear", str(home)], check=True)
+    install = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    pins = ["--constraint", str(ROOT / "constraints.txt")]
+    subprocess.run([*install, *pins, "--editable", str(ROOT), *NEEDS], check=True)
+    stamp.touch()
+    return python
+
+
+def main() -> int:
+    if not (ROOT / TESTS).is_dir():
+        print(f"pythons: there is no {TESTS} yet")
+        return 0
+    here = ".".join(map(str, sys.version_info[:3]))
+    found = others()
+    if not found:
+        print(f"pythons: only {here} is here; the loop was not run on any other version")
+        return 0
+    failed = []
+    for full, executable in found.values():
+        print(f"pythons: {TESTS} on {full}", flush=True)
+        python = environment(full, executable)
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        # Xdist is there for its markers; a few seconds of tests need no workers.
+        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS]
+        if subprocess.run(command, cwd=ROOT, env=clean).returncode:
+            failed.append(full)
+    ran = ", ".join(full for full, _ in found.values())
+    print(
+        f"pythons: {here} is in use; also ran {ran}; "
+        + (f"failed: {', '.join(failed)}" if failed else "all passed")
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
