@@ -11,7 +11,8 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix bench soak cover test-pythons pins
+.PHONY: help setup demo test check fix bench soak pins
+.PHONY: formatted linted typed layered fresh sized cover test-pythons
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' Makefile
@@ -23,16 +24,11 @@ demo: $(VENV)/base.stamp ## a program that you may kill, in two minutes
 
 test: check cover ## everything: check, all tests, the loop on every Python found
 	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not soak and not alone"
-	$(PYTEST) -p no:xdist -m "alone and not soak" || [ $$? -eq 5 ]
+	$(PYTEST) -n 0 -m "alone and not soak" || [ $$? -eq 5 ]
 	@$(MAKE) --no-print-directory test-pythons
 
 check: setup ## format, lint, types, layers, docs freshness, sizes; under 30 s
-	$(BIN)/ruff format --check --quiet .
-	$(BIN)/ruff check --quiet .
-	$(BIN)/mypy --no-error-summary
-	$(BIN)/lint-imports --no-logo
-	$(BIN)/python tools/freshness.py
-	$(BIN)/python tools/sizes.py
+	@$(MAKE) --no-print-directory --keep-going formatted linted typed layered fresh sized
 
 fix: setup ## repair what tools can repair: format, lint, generated docs
 	$(BIN)/ruff format --quiet .
@@ -45,6 +41,25 @@ bench: setup ## measure, beside the peers; writes docs/benchmarks.md
 soak: setup ## the long fault tests
 	$(PYTEST) tests/fault -m soak --timeout 0
 
+formatted: setup
+	$(BIN)/ruff format --check --quiet .
+
+linted: setup
+	$(BIN)/ruff check --quiet .
+
+typed: setup
+	$(BIN)/mypy --no-error-summary
+
+layered: setup
+	$(BIN)/lint-imports --no-logo
+
+fresh: setup
+	$(BIN)/python tools/freshness.py
+
+sized: setup
+	$(BIN)/python tools/sizes.py
+
+# The core is small and pure enough that every branch of it can be tested, so every branch is.
 cover: setup
 	$(PYTEST) -q tests/unit/core --cov=everhold.core --cov-branch --cov-fail-under=100
 

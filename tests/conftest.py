@@ -2,13 +2,18 @@
 
 An `async def` test is run by `asyncio.run`, on a loop of its own. There are no async fixtures: a test that
 needs something open says `async with`. Random order comes from pytest-randomly (the seed is in the header;
-`-p randomly -p "randomly_seed=N"` repeats it), warnings as errors from pyproject.toml.
+`--randomly-seed=N` repeats it), warnings as errors from pyproject.toml. Hypothesis measures no
+time: a busy machine is not a failure.
 """
 
 import asyncio
 import inspect
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,14 +18,14 @@ def generated(root: Path = ROOT) -> list[str]:
     return [page.relative_to(root).as_posix() for page in pages if MARK in page.read_text(encoding="utf-8")]
 
 
-def main(arguments: list[str]) -> int:
-    pages = generated()
+def main(arguments: list[str], root: Path = ROOT) -> int:
+    pages = generated(root)
     if not pages:
         print("docs: no generated parts")
         return 0
     mode = ["-r"] if "--write" in arguments else ["--check", "--diff"]
     cog = subprocess.run(
-        [sys.executable, "-m", "cogapp", "-P", *mode, *pages], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "cogapp", "-P", *mode, *pages], cwd=root, capture_output=True, text=True
     )
     if cog.returncode == 0:
         print(f"docs: {len(pages)} pages with generated parts are fresh")
