@@ -1,0 +1,69 @@
+"""What a program says on the side: a short log and how far it has come. Neither is part of the journal.
+
+Rules
+  1. A session keeps its newest `KEPT` log entries; older ones are gone.
+  2. Of its progress only the latest is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from everhold.core.codec import JSON
+
+KEPT: Final = 20
+
+
+class LogEntry(msgspec.Struct, frozen=True, gc=False):
+    """One line of a session's log. `ts` is in milliseconds since the epoch."""
+
+    ts: int
+    level: str
+    source: str
+    message: str
+
+    def json(self) -> dict[str, JSON]:
+        return {"ts": self.ts, "level": self.level, "source": self.source, "message": self.message}
+
+
+class Progress(msgspec.Struct, frozen=True, gc=False):
+    """How far a program says it has come."""
+
+    step: int
+    total: int
+    message: str | None = None
+
+    def json(self) -> dict[str, JSON]:
+        return {"step": self.step, "total": self.total, "message": self.message}
+
+
+class LogRing:
+    """The newest log entries of one session, oldest first."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: Iterable[LogEntry] = ()) -> None:
+        self._entries: deque[LogEntry] = deque(entries, maxlen=KEPT)
+
+    def add(self, entry: LogEntry) -> None:
+        """Keep `entry`; the oldest one leaves a full ring."""
+        self._entries.append(entry)
+
+    def write(self, now: float, message: str, *, level: str = "info", source: str = "ctx.log") -> LogEntry:
+        """Keep and return an entry made at `now` (seconds)."""
+        entry = LogEntry(int(now * 1000), level, source, message)
+        self._entries.append(entry)
+        return entry
+
+    def __iter__(self) -> Iterator[LogEntry]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def json(self) -> list[JSON]:
+        return [entry.json() for entry in self._entries]

@@ -1,0 +1,376 @@
+"""Where a session stands, as values for whoever asked.
+
+Rules
+  1. `Accepted`, `Running`, `Paused` and `Finished` are all there is. Each knows its session and its state.
+  2. An outcome is stored as tagged JSON; a new field goes last and has a default.
+  3. Times are seconds since the epoch, as they came in. What goes out in a snapshot is in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from everhold.core.budget import Budget
+from everhold.core.codec import JSON
+from everhold.core.errors import BadSetting, Cancelled, Failed, ManyOpenQueries, NoOpenQuery
+from everhold.core.log import LogEntry, Progress
+from everhold.core.metrics import Metrics
+from everhold.core.query import ANSWERABLE, Kind, Query, QueryId
+from everhold.core.usage import asked
+
+#: States in which a session is still alive.
+LIVE: Final = frozenset({"running", "paused"})
+#: Exchanges shown in a snapshot's history, the newest.
+HISTORY: Final = 10
+#: Characters of a prompt's preview.
+PREVIEW_CHARS: Final = 200
+
+_JSON_NAMES: Final = ((bool, "bool"), ((int, float), "number"), (list, "array"), (object, "null"))
+
+
+class OpenQuery(msgspec.Struct, frozen=True, gc=False):
+    """A query that waits for an answer, and the session that asked it."""
+
+    session_id: str
+    query: Query
+    asked_at: float
+
+    @property
+    def id(self) -> QueryId:
+        return self.query.id
+
+    @property
+    def key(self) -> str:
+        return self.query.key
+
+    @property
+    def kind(self) -> Kind:
+        return self.query.kind
+
+    @property
+    def prompt(self) -> str:
+        return self.query.prompt
+
+    @property
+    def messages(self) -> list[JSON] | None:
+        return self.query.messages
+
+    @property
+    def system(self) -> str | None:
+        return self.query.system
+
+    @property
+    def max_tokens(self) -> int:
+        return self.query.max_tokens
+
+    @property
+    def grounded(self) -> bool:
+        return self.query.grounded
+
+    @property
+    def underspecified(self) -> bool:
+        return self.query.underspecified
+
+    @property
+    def options(self) -> dict[str, JSON] | None:
+        return self.query.options
+
+    @property
+    def name(self) -> str:
+        return self.query.name
+
+    @property
+    def args(self) -> JSON:
+        return self.query.args
+
+    @property
+    def schema(self) -> dict[str, JSON] | None:
+        return self.query.schema
+
+    @property
+    def to(self) -> str | None:
+        return self.query.to
+
+    @property
+    def expires_at(self) -> float | None:
+        return self.query.expires_at
+
+    @property
+    def default(self) -> Any:
+        """The answer that an expiry gives, or `msgspec.UNSET` where expiry is an error."""
+        return self.query.default
+
+
+class Returned(msgspec.Struct, frozen=True, tag="returned"):
+    """The program finished with a value."""
+
+    value: JSON = None
+
+
+class Raised(msgspec.Struct, frozen=True, omit_defaults=True, tag="raised"):
+    """The program finished with an error."""
+
+    error: str
+    kind: str = ""  # the code of an error of ours, else the name of its class
+    traceback: str = ""
+    step: int = 0  # the number of the delivery it was raised in
+
+
+class Stopped(msgspec.Struct, frozen=True, omit_defaults=True, tag="stopped"):
+    """Somebody outside cancelled the session."""
+
+    reason: str = ""
+
+
+Outcome = Returned | Raised | Stopped
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The answer is kept; nothing new was asked. With nothing remaining, the session is ready to go on."""
+
+    session_id: str
+    remaining: int
+
+    @property
+    def state(self) -> str:
+        return "paused" if self.remaining else "running"
+
+
+class Running(msgspec.Struct, frozen=True):
+    """The session is being moved, or can be: `waiting_for` says in words what it is busy with."""
+
+    session_id: str
+    waiting_for: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        return "running"
+
+
+class Paused(msgspec.Struct, frozen=True):
+    """The session waits: for answers to `queries`, or for what `waiting_for` says in words.
+
+    `until` is the moment of its earliest timer or expiry.
+    """
+
+    session_id: str
+    queries: tuple[OpenQuery, ...] = ()
+    until: float | None = None
+    waiting_for: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        return "paused"
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """The session has ended. `metrics` is what it cost, as `Metrics.stats` says it."""
+
+    session_id: str
+    outcome: Outcome
+    metrics: dict[str, JSON]
+
+    @property
+    def state(self) -> str:
+        match self.outcome:
+            case Returned():
+                return "completed"
+            case Raised():
+                return "failed"
+            case Stopped():
+                return "cancelled"
+
+    @property
+    def result(self) -> Any:
+        """What the program returned; raises `Failed` or `Cancelled` if it did not return."""
+        match self.outcome:
+            case Returned(value):
+                return value
+            case Raised(error):
+                raise Failed(self.session_id, error)
+            case Stopped(reason):
+                raise Cancelled(self.session_id, reason)
+
+    @property
+    def error(self) -> str | None:
+        """What the program failed with, or None if it did not fail."""
+        return self.outcome.error if isinstance(self.outcome, Raised) else None
+
+
+Status = Accepted | Running | Paused | Finished
+
+Q = TypeVar("Q", OpenQuery, Query)
+
+
+def sole(session_id: str, state: str, open_queries: Sequence[Q]) -> Q:
+    """The one open query that somebody outside can answer; raises `NoOpenQuery` or `ManyOpenQueries`."""
+    pending = [query for query in open_queries if query.kind in ANSWERABLE]
+    if len(pending) == 1:
+        return pending[0]
+    if pending:
+        raise ManyOpenQueries(session_id, [query.id for query in pending])
+    raise NoOpenQuery(session_id, state)
+
+
+def idle_expired(last_activity: float, now: float, ttl: float) -> bool:
+    """Whether a session was idle for `ttl` seconds or more. A clock that went backwards expires nothing."""
+    return now >= last_activity and now - last_activity >= ttl
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot of one session is made from. `open` and `history` are in the order asked."""
+
+    session_id: str
+    state: str
+    started_at: float
+    last_activity_at: float
+    elapsed_ms: int
+    metrics: Metrics
+    open: Sequence[OpenQuery] = ()
+    strategy: str | None = None
+    logs: Sequence[LogEntry] = ()
+    progress: Progress | None = None
+    budget: Budget | None = None
+    history: Sequence[dict[str, JSON]] | None = None  # None: not asked for
+
+
+class Off(msgspec.Struct, frozen=True, tag_field="mode", tag="off"):
+    """Leave the prompt out."""
+
+
+class Full(msgspec.Struct, frozen=True, tag_field="mode", tag="full"):
+    """Show the whole prompt."""
+
+
+class Preview(msgspec.Struct, frozen=True, tag_field="mode", tag="preview"):
+    """Show the prompt's first characters."""
+
+    chars: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class PendingFilter(msgspec.Struct, frozen=True):
+    """Which facts of its open queries a snapshot shows."""
+
+    query_id: bool = False
+    max_tokens: bool = False
+    system: bool = False
+    grounded: bool = False
+    underspecified: bool = False
+    prompt: Off | Full | Preview = Off()
+
+    @classmethod
+    def read(
+        cls, given: object = msgspec.UNSET, *, preview_chars: int = PREVIEW_CHARS
+    ) -> PendingFilter | None:
+        """The filter a caller asked for: a preset's name or an object. Not given at all: only count."""
+        if given is msgspec.UNSET:
+            return None
+        if isinstance(given, str):
+            return cls._preset(given, preview_chars)
+        if not isinstance(given, dict):
+            found = next(name for kind, name in _JSON_NAMES if isinstance(given, kind))
+            raise _refused(f"pending_filter must be a preset name (string) or filter object, got {found}")
+        try:
+            return msgspec.convert(given, cls)
+        except msgspec.ValidationError as error:
+            raise _refused(f"invalid pending_filter object: {error}") from None
+
+    @classmethod
+    def _preset(cls, name: str, preview_chars: int) -> PendingFilter:
+        match name:
+            case "meta":
+                return cls(query_id=True, max_tokens=True)
+            case "preview":
+                return cls(query_id=True, max_tokens=True, prompt=Preview(preview_chars))
+            case "full":
+                return cls(True, True, True, True, True, prompt=Full())
+        valid = '"meta" | "preview" | "full"'
+        raise _refused(f"unknown pending_filter preset '{name}' (valid: {valid})")
+
+    def show(self, query: OpenQuery) -> dict[str, JSON]:
+        """One open query, as this filter lets it be seen."""
+        shown: dict[str, JSON] = {} if query.kind is Kind.LLM else {"kind": query.kind.value}
+        if self.query_id:
+            shown["query_id"] = query.id
+        for name in ("max_tokens", "system", "grounded", "underspecified"):
+            if getattr(self, name):
+                shown[name] = getattr(query, name)
+        match self.prompt:
+            case Full():
+                shown["prompt"] = query.prompt
+            case Preview(chars=chars):
+                shown["prompt_preview"] = query.prompt[:chars]
+        return shown
+
+
+def snapshot(facts: Facts, pending: PendingFilter | None = None) -> dict[str, JSON]:
+    """One session, as a status call shows it."""
+    waiting = [query for query in facts.open if query.kind in ANSWERABLE]
+    shown: dict[str, JSON] = {
+        "session_id": facts.session_id,
+        "state": facts.state if facts.state in LIVE else "terminal",
+        "phase": facts.state,
+        "started_at": _ms(facts.started_at),
+        "last_activity_at": _ms(facts.last_activity_at),
+        "metrics": _metrics(facts),
+        "pending_queries": len(waiting),
+    }
+    if facts.strategy is not None:
+        shown["strategy"] = facts.strategy
+    if pending is not None:
+        shown["pending"] = [pending.show(query) for query in waiting]
+    return shown
+
+
+def snapshots(sessions: Iterable[Facts], pending: PendingFilter | None = None) -> dict[str, JSON]:
+    """Several sessions, as a status call lists them. The ended ones are shown and not counted as active."""
+    listed = [snapshot(facts, pending) for facts in sessions]
+    return {"active_sessions": sum(one["state"] in LIVE for one in listed), "sessions": listed}
+
+
+def _metrics(facts: Facts) -> dict[str, JSON]:
+    metrics = facts.metrics
+    shown: dict[str, JSON] = {
+        "elapsed_ms": facts.elapsed_ms,
+        "llm_calls": metrics.llm_calls,
+        "rounds": metrics.rounds,
+        "tokens": {
+            "prompt_total": metrics.prompt.tokens,
+            "response_total": metrics.response.tokens,
+            "total": metrics.tokens,
+            "current_query": _current(facts.open),
+        },
+        "recent_logs": [entry.json() for entry in facts.logs],
+    }
+    if facts.progress is not None:
+        shown["progress"] = facts.progress.json()
+    if facts.budget is not None:
+        shown["budget_remaining"] = facts.budget.remaining(
+            llm_calls=metrics.llm_calls, elapsed_ms=facts.elapsed_ms, tokens=metrics.tokens
+        )
+    if facts.history is not None:
+        shown["conversation_history"] = list(facts.history[-HISTORY:])
+    return shown
+
+
+def _current(open_queries: Sequence[OpenQuery]) -> dict[str, JSON] | None:
+    """The oldest llm query that is still open: a batch may be partly answered."""
+    for query in open_queries:
+        if query.kind is Kind.LLM:
+            return {
+                "query_id": query.id,
+                "prompt_tokens": asked(query.query)[1],
+                "started_waiting_at": _ms(query.asked_at),
+            }
+    return None
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def _refused(reason: str) -> BadSetting:
+    return BadSetting("pending_filter", reason)

@@ -1,0 +1,118 @@
+"""Tokens: counted by whoever answered, or estimated from the text.
+
+Rules
+  1. What the answerer says is *provided*; where it says nothing, we estimate.
+  2. A sum is only as good as its weakest part: estimated < provided < definite. Nothing is 0, definite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from everhold.core import codec
+from everhold.core.codec import JSON
+from everhold.core.query import Answer, Query, Usage
+
+
+class Source(StrEnum):
+    """Where a number of tokens comes from."""
+
+    ESTIMATED = "estimated"
+    PROVIDED = "provided"
+    DEFINITE = "definite"
+
+    def merge(self, other: Source) -> Source:
+        """The weaker of the two."""
+        return other if self is DEFINITE or other is ESTIMATED else self
+
+
+# Looking a member up on its class costs more than adding two numbers.
+ESTIMATED: Final = Source.ESTIMATED
+PROVIDED: Final = Source.PROVIDED
+DEFINITE: Final = Source.DEFINITE
+
+
+class Count(msgspec.Struct, frozen=True, gc=False):
+    """Some tokens, and how sure we are of them."""
+
+    tokens: int = 0
+    source: Source = DEFINITE
+
+    def plus(self, other: Count) -> Count:
+        return Count(self.tokens + other.tokens, self.source.merge(other.source))
+
+    def json(self) -> dict[str, JSON]:
+        return {"tokens": self.tokens, "source": self.source.value}
+
+
+class Spent(msgspec.Struct, frozen=True, gc=False):
+    """What one exchange with a model cost."""
+
+    prompt: int
+    prompt_source: Source
+    response: int
+    response_source: Source
+
+
+def measure(text: str) -> tuple[int, int]:
+    """The bytes of `text` in UTF-8, and its tokens: ASCII by four and two thirds of the rest, each rounded up."""
+    length = len(text)
+    if text.isascii():
+        return length, (length + 3) // 4
+    plain = len(text.encode("ascii", "ignore"))
+    tokens = (plain + 3) // 4 + (2 * (length - plain) + 2) // 3
+    return len(text.encode("utf-8", "surrogatepass")), tokens
+
+
+def estimate(text: str) -> int:
+    """The tokens that `text` is likely to be."""
+    return measure(text)[1]
+
+
+def asked(query: Query) -> tuple[int, int]:
+    """Bytes and estimated tokens of everything a model reads for this query, its system text included."""
+    length, tokens = measure(query.prompt)
+    if query.system or query.messages:
+        for text in _texts([query.system, *(query.messages or ())]):
+            more_length, more_tokens = measure(text)
+            length += more_length
+            tokens += more_tokens
+    return length, tokens
+
+
+def wrote(answer: Answer) -> tuple[int, int]:
+    """Bytes and estimated tokens of an answer: its text, or the JSON of a structured one; none for an error."""
+    value = answer.value
+    if type(value) is str:
+        return measure(value)
+    return (0, 0) if answer.error is not None else measure(codec.dumps(value))
+
+
+def price(usage: Usage | None, prompt: int, response: int) -> Spent:
+    """What an exchange cost: as provided, else these estimates of the prompt and the response."""
+    if usage is None:
+        return Spent(prompt, ESTIMATED, response, ESTIMATED)
+    told, said = usage.prompt_tokens, usage.completion_tokens
+    told_source = said_source = PROVIDED
+    if told is None or told < 0:  # less than nothing is not a count
+        told, told_source = prompt, ESTIMATED
+    if said is None or said < 0:
+        said, said_source = response, ESTIMATED
+    return Spent(told, told_source, said, said_source)
+
+
+def _texts(messages: list[JSON]) -> Iterator[str]:
+    """The texts in a list of messages; images and tool payloads are not text."""
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else message
+        if isinstance(content, str):
+            yield content
+        elif isinstance(content, list):
+            for block in content:
+                text = block.get("text") if isinstance(block, dict) else block
+                if isinstance(text, str):
+                    yield text
