@@ -59,7 +59,7 @@ class Spent(msgspec.Struct, frozen=True, gc=False):
 
 
 def measure(text: str) -> tuple[int, int]:
-    """The bytes of `text` in UTF-8, and its tokens: ASCII by four and two thirds of the rest, each rounded up."""
+    """Bytes of `text` in UTF-8, and its tokens: ASCII by four, two thirds of the rest, each rounded up."""
     length = len(text)
     if text.isascii():
         return length, (length + 3) // 4
@@ -85,7 +85,7 @@ def asked(query: Query) -> tuple[int, int]:
 
 
 def wrote(answer: Answer) -> tuple[int, int]:
-    """Bytes and estimated tokens of an answer: its text, or the JSON of a structured one; none for an error."""
+    """Bytes and estimated tokens of an answer: its text, or its JSON; none for an error."""
     value = answer.value
     if type(value) is str:
         return measure(value)
