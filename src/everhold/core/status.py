@@ -175,24 +175,19 @@ class Finished(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        match self.outcome:
-            case Returned():
-                return "completed"
-            case Raised():
-                return "failed"
-            case Stopped():
-                return "cancelled"
+        if isinstance(self.outcome, Returned):
+            return "completed"
+        return "failed" if isinstance(self.outcome, Raised) else "cancelled"
 
     @property
     def result(self) -> Any:
         """What the program returned; raises `Failed` or `Cancelled` if it did not return."""
-        match self.outcome:
-            case Returned(value):
-                return value
-            case Raised(error):
-                raise Failed(self.session_id, error)
-            case Stopped(reason):
-                raise Cancelled(self.session_id, reason)
+        outcome = self.outcome
+        if isinstance(outcome, Returned):
+            return outcome.value
+        if isinstance(outcome, Raised):
+            raise Failed(self.session_id, outcome.error)
+        raise Cancelled(self.session_id, outcome.reason)
 
     @property
     def error(self) -> str | None:
@@ -311,8 +306,8 @@ def snapshot(facts: Facts, pending: PendingFilter | None = None) -> dict[str, JS
     waiting = [query for query in facts.open if query.kind in ANSWERABLE]
     shown: dict[str, JSON] = {
         "session_id": facts.session_id,
-        "state": facts.state if facts.state in LIVE else "terminal",
-        "phase": facts.state,
+        "state": str(facts.state) if facts.state in LIVE else "terminal",
+        "phase": str(facts.state),
         "started_at": _ms(facts.started_at),
         "last_activity_at": _ms(facts.last_activity_at),
         "metrics": _metrics(facts),

@@ -1,7 +1,7 @@
 """What the outside is told, on one page for all fronts: statuses and errors as JSON, HTTP and exit codes.
 
 Rules
-  1. The keys of a status never change and are never dropped. We add some: `session_id` on every status; `code`
+  1. The keys of a status never change and are never dropped. We add: `session_id` on every status; `code`
      and `hint` on an error; on a query that is more than a plain prompt, what else it holds.
   2. A flag is there when it is true and absent when it is false; `system` is always there, null when unset.
   3. Only queries that somebody outside can answer are listed. One takes the single form, more the batch form.
@@ -83,7 +83,7 @@ def status_json(status: Status) -> dict[str, JSON]:
             )
         case Paused():
             return _paused(status)
-        case Finished():
+        case _:
             return _finished(status)
 
 

@@ -1,0 +1,140 @@
+"""The error page, its tree and its rows on the wire stay together."""
+
+import inspect
+import re
+
+import pytest
+
+from everhold.core import errors
+from everhold.fronts import wire
+
+LEAVES = errors.leaves()
+BRANCHES = [errors.UsageError, errors.StateError, errors.StoreError, errors.ProgramError]
+
+#: A fact for each parameter of a leaf's constructor, by its name.
+FACTS = {
+    "query_ids": ["q-0", "q-1", "q-2", "q-3", "q-4", "q-5"],
+    "queries": ("one",),
+    "tasks": ["0", "0.1"],
+    "step": 3,
+    "revision": 7,
+    "deaths": 3,
+    "seconds": 2.0,
+    "found": 2,
+    "known": 1,
+    "wanted": 1,
+    "until": None,
+    "what": "only a person may answer this",
+    "message": "the model is overloaded",
+}
+
+
+def made(leaf):
+    """The leaf as it is raised, from sample facts."""
+    names = inspect.signature(leaf).parameters
+    return leaf(**{name: FACTS.get(name, f"<{name}>") for name in names})
+
+
+def by_name(cls):
+    return cls.__name__
+
+
+def test_codes_are_unique():
+    """No two leaves share a wire name, and none is without one."""
+    codes = [leaf.code for leaf in LEAVES]
+
+    assert len(set(codes)) == len(codes)
+    assert "" not in codes
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=by_name)
+def test_a_code_is_the_name_in_snake_case(leaf):
+    """Who knows the class knows the code."""
+    assert leaf.code == re.sub(r"(?<!^)(?=[A-Z])", "_", leaf.__name__).lower()
+
+
+@pytest.mark.parametrize("branch", [errors.EverholdError, *BRANCHES], ids=by_name)
+def test_branches_are_not_raised(branch):
+    """A branch of the tree refuses to be an error by itself."""
+    with pytest.raises(TypeError, match="raise one of its leaves"):
+        branch("something")
+
+
+def test_the_first_split_is_whose_move_it_is():
+    """There are four branches, and every leaf hangs directly from one."""
+    assert errors.EverholdError.__subclasses__() == BRANCHES
+    assert all(leaf.__base__ in BRANCHES for leaf in LEAVES)
+
+
+@pytest.mark.parametrize("cls", [*BRANCHES, *LEAVES], ids=by_name)
+def test_the_page_lists_it(cls):
+    """The tree in the module docstring is complete."""
+    assert re.search(rf"\b{cls.__name__}\b", errors.__doc__)
+
+
+def test_the_page_lists_nothing_else():
+    """Every name in the tree is a class of this module."""
+    tree = errors.__doc__.split("Rules")[0]
+    drawn = re.findall(r"\b[A-Z][a-z]+(?:[A-Z][a-z]*)+\b", tree)
+
+    assert [name for name in drawn if not hasattr(errors, name)] == []
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=by_name)
+def test_every_leaf_has_a_row_on_the_wire(leaf):
+    """Each leaf falls under exactly one branch of the wire's table, and no error exits with 0."""
+    assert sum(issubclass(leaf, branch) for branch in BRANCHES if branch in wire.ROWS) == 1
+    assert 200 <= wire.http_status(made(leaf)) < 600
+    assert wire.exit_code(made(leaf)) in set(wire.Exit) - {wire.Exit.OK}
+
+
+def test_the_wire_knows_no_other_errors():
+    """A row of the wire's table is a branch or a leaf of the page."""
+    assert set(wire.ROWS) <= {*BRANCHES, *LEAVES}
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=by_name)
+def test_every_leaf_writes_its_own_sentence(leaf):
+    """A leaf takes facts and says something of them on one line."""
+    error = made(leaf)
+
+    assert len(str(error)) > 10
+    assert "\n" not in str(error)
+    assert wire.error_json(error)["error"] == str(error)
+    assert error.hint == error.hint.strip()
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        (errors.UnknownSession("s-1"), errors.UnknownSession("s-1", "app.db")),
+        (errors.UnknownProgram("p"), errors.UnknownProgram("p", "no such file", "look again")),
+        (errors.Cancelled("s-1", ""), errors.Cancelled("s-1", "enough")),
+        (errors.Waiting("s-1", ("q",)), errors.Waiting("s-1", ("q", "r"), more="a timer at noon")),
+        (
+            errors.ManyOpenQueries("s-1", ["q-0", "q-1"]),
+            errors.ManyOpenQueries("s-1", [f"q-{n}" for n in range(9)]),
+        ),
+        (errors.Stuck([]), errors.Stuck(["0", "0.1"])),
+    ],
+    ids=lambda error: error.code,
+)
+def test_facts_that_may_be_missing_leave_no_hole(short, long):
+    """A fact left out shortens the sentence and leaves no stray punctuation."""
+    assert len(str(short)) < len(str(long)) or isinstance(short, errors.Stuck)
+    assert not re.search(r": $|; $| {2}|\(\)", str(short))
+
+
+def test_a_hint_may_depend_on_the_facts():
+    """A hint names the very command or step that helps."""
+    assert errors.MissingExtra("mcp", "the MCP front").hint == "pip install 'everhold[mcp]'"
+    assert "fork --at 2" in errors.Diverged(3, "an approval", "a timer").hint
+    assert errors.StoreUnavailable("x", "no such host", "Start it.").hint == "Start it."
+    assert "everhold info" in errors.StoreUnavailable("x", "no such host").hint
+
+
+def test_a_budget_error_has_its_prefix():
+    """Hosts look for this prefix."""
+    assert str(errors.BudgetExceeded("max_tokens (5) reached (5 used)")).startswith(
+        "budget_exceeded: max_tokens"
+    )
