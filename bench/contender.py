@@ -1,0 +1,70 @@
+"""Who takes part, and how much each does in one slice."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from bench.environment import python_of
+from bench.work import Level
+
+FLOOR: Final = "floor"
+OURS: Final = "everhold"
+DURABLE: Final = (Level.NORMAL, Level.FULL)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """`slice` is sessions per slice, by level; a contender does not have the levels that are not in it."""
+
+    name: str
+    module: str
+    slice: Mapping[Level, int]
+    peer: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""
+
+    def command(self) -> list[str]:
+        return [python_of(self.peer) if self.peer else sys.executable, "-m", self.module]
+
+
+CONTENDERS: Final = {
+    contender.name: contender
+    for contender in (
+        Contender(
+            FLOOR,
+            "bench.floor",
+            {Level.NORMAL: 100, Level.FULL: 20},
+            title="floor: coroutine + one commit",
+        ),
+        Contender(
+            OURS,
+            "bench.ours",
+            {Level.NORMAL: 100, Level.FULL: 20, Level.MEMORY: 100},
+            title="**everhold**",
+        ),
+        Contender(
+            "langgraph",
+            "bench.peers.langgraph_worker",
+            {Level.NORMAL: 2, Level.FULL: 2, Level.MEMORY: 2},
+            peer="langgraph",
+            title="LangGraph: `interrupt()`, SqliteSaver / InMemorySaver",
+        ),
+        Contender(
+            "dbos-step",
+            "bench.peers.dbos_worker",
+            {Level.NORMAL: 2, Level.FULL: 2},
+            peer="dbos",
+            options={"form": "step"},
+            title="DBOS: a step (no pause, question not stored)",
+        ),
+        Contender(
+            "dbos-recv",
+            "bench.peers.dbos_worker",
+            {Level.NORMAL: 1, Level.FULL: 1},
+            peer="dbos",
+            options={"form": "recv"},
+            title="DBOS: `recv` (question not stored)",
+        ),
+    )
+}

@@ -1,0 +1,19 @@
+"""What is measured. A measure takes the stage and returns figures; it does not know what they should be."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from bench.figure import Figure
+from bench.measures import crowd, length, paused, processes, resume, size, startup, step
+from bench.stage import Stage
+
+MEASURES: Final[Mapping[str, Callable[[Stage], Iterable[Figure]]]] = {
+    "step": step.measure,
+    "size": size.measure,
+    "length": length.measure,
+    "crowd": crowd.measure,
+    "processes": processes.measure,
+    "resume": resume.measure,
+    "paused": paused.measure,
+    "startup": startup.measure,
+}

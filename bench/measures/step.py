@@ -1,0 +1,45 @@
+"""One step of one session alone: an answer given, the next question durable. The heart of the table."""
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+
+from bench.contender import CONTENDERS, DURABLE, FLOOR, OURS
+from bench.figure import Figure
+from bench.speak import Reply
+from bench.stage import Stage, alternate, ratios
+from bench.work import PAUSES, Level
+from bench.worker import Worker
+
+Replies = Mapping[str, list[Reply]]
+
+
+def measure(stage: Stage) -> Iterator[Figure]:
+    taken: dict[Level, Replies] = {}
+    for level in Level:
+        if stage.contenders(level):
+            taken[level] = _slices(stage, level)
+            yield from _figures(level, taken[level])
+    if FLOOR in stage.taking_part:
+        normal, full = (median(reply["step"] for reply in taken[level][FLOOR]) for level in DURABLE)
+        yield Figure.of("fsync.us", "µs", [(full - normal) * 1e6])
+
+
+def _slices(stage: Stage, level: Level) -> Replies:
+    def slice_(name: str, worker: Worker) -> Reply:
+        reply = worker.ask("sequence", sessions=CONTENDERS[name].slice[level], pauses=PAUSES)
+        return reply | {"life": reply["start"] + reply["step"] * PAUSES}
+
+    with stage.workers(level) as workers:
+        return alternate(workers, stage.scale.rounds, slice_)
+
+
+def _figures(level: Level, replies: Replies) -> Iterator[Figure]:
+    at = level.lower()
+    for name, slices in replies.items():
+        yield Figure.of(f"step.{at}.{name}.us", "µs", [reply["step"] * 1e6 for reply in slices])
+        yield Figure.of(f"start.{at}.{name}.us", "µs", [reply["start"] * 1e6 for reply in slices])
+        if FLOOR in replies and name != FLOOR:
+            yield Figure.of(f"step.{at}.{name}.over_floor", "×", ratios(slices, replies[FLOOR]))
+            yield Figure.of(f"life.{at}.{name}.over_floor", "×", ratios(slices, replies[FLOOR], "life"))
+        if OURS in replies and name not in (FLOOR, OURS):
+            yield Figure.of(f"step.{at}.{name}.over_everhold", "×", ratios(slices, replies[OURS]))

@@ -1,0 +1,175 @@
+"""everhold: `runtime.start` and `runtime.answer`, as a user writes them.
+
+Nothing here is optional: a verb, a type or a result that everhold lacks stops the bench.
+"""
+
+import asyncio
+import resource
+import sqlite3
+import sys
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import Any
+
+from bench import speak, work
+from bench.burn import burning
+
+# SQLite is asked for its level on everhold's own connections, so they are noted from before its import.
+connections: list[sqlite3.Connection] = []
+_connect = sqlite3.connect
+
+
+def _noting_connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+    connections.append(_connect(*args, **kwargs))
+    return connections[-1]
+
+
+sqlite3.connect = _noting_connect  # type: ignore[assignment]
+
+import everhold  # noqa: E402
+from bench.programs import chain  # noqa: E402
+
+DURABILITY = {work.Level.NORMAL: "process", work.Level.FULL: "power"}
+SAMPLE = 60
+
+
+class Ours:
+    """One runtime, opened and reopened on one database."""
+
+    def __init__(self) -> None:
+        self.stack = AsyncExitStack()
+        self.url = ""
+        self.durability = ""
+        self.runtime: Any = None
+
+    async def open(self, level: str, path: str) -> speak.Reply:
+        wanted = work.Level(level)
+        self.url = "memory://" if wanted is work.Level.MEMORY else f"sqlite:///{path}"
+        self.durability = DURABILITY.get(wanted, "process")
+        seconds = await self._reopen()
+        said = None if wanted is work.Level.MEMORY else synchronous()
+        return {"versions": {"everhold": version("everhold")}, "synchronous": said, "seconds": seconds}
+
+    async def _reopen(self) -> float:
+        await self.stack.aclose()
+        connections.clear()
+        before = perf_counter()
+        self.runtime = await self.stack.enter_async_context(
+            everhold.open(self.url, durability=self.durability)
+        )
+        return perf_counter() - before
+
+    async def close(self) -> speak.Reply:
+        connections.clear()
+        await self.stack.aclose()
+        return {}
+
+    async def sequence(self, sessions: int, pauses: int) -> speak.Reply:
+        """One session after the other, each alone."""
+        runtime, started, stepped = self.runtime, 0.0, 0.0
+        for _ in range(sessions):
+            before = perf_counter()
+            status = await runtime.start(chain(pauses))
+            between = perf_counter()
+            for _ in range(pauses):
+                status = await runtime.answer(status.queries[0], work.ANSWER)
+            after = perf_counter()
+            started += between - before
+            stepped += after - between
+            work.expect(status.result, pauses)
+        return {"start": started / sessions, "step": stepped / (sessions * pauses)}
+
+    async def length(self, pauses: int) -> speak.Reply:
+        """One long session, each step timed."""
+        status = await self.runtime.start(chain(pauses))
+        times = []
+        for _ in range(pauses):
+            before = perf_counter()
+            status = await self.runtime.answer(status.queries[0], work.ANSWER)
+            times.append(perf_counter() - before)
+        work.expect(status.result, pauses)
+        return work.early_and_late(times)
+
+    async def crowd(self, sessions: int, pauses: int, busy: bool = False) -> speak.Reply:
+        """Many sessions, each a task that answers its own questions."""
+        before = perf_counter()
+        paused = await asyncio.gather(*(self.runtime.start(chain(pauses)) for _ in range(sessions)))
+        async with burning(busy) as burn:
+            began = perf_counter()
+            ends = await asyncio.gather(*(self._play(status, pauses) for status in paused))
+            ended = perf_counter()
+        for status in ends:
+            work.expect(status.result, pauses)
+        return {
+            "start": (began - before) / sessions,
+            "step": (ended - began) / (sessions * pauses),
+            "began": began,
+            "ended": ended,
+            "share": burn.share,
+        }
+
+    async def _play(self, status: Any, pauses: int) -> Any:
+        for _ in range(pauses):
+            status = await self.runtime.answer(status.queries[0], work.ANSWER)
+        return status
+
+    async def lengthen(self, answers: int) -> speak.Reply:
+        """Start a session and give it this many answers; it would take as many again."""
+        status = await self._play(await self.runtime.start(chain(answers * 2)), answers)
+        return {"session": status.session_id}
+
+    async def park(self, sessions: int) -> speak.Reply:
+        """Start this many sessions and leave them at their first question; return some of them, by chance."""
+        ids: list[str] = []
+        while len(ids) < sessions:
+            wave = range(min(1000, sessions - len(ids)))
+            paused = await asyncio.gather(*(self.runtime.start(chain(work.PAUSES)) for _ in wave))
+            ids += [status.session_id for status in paused]
+        return {"sessions": Random(len(ids)).sample(ids, min(SAMPLE, len(ids)))}
+
+    async def wake(self, session: str, reopen: bool = True) -> speak.Reply:
+        """Answer a session that is not in memory, in a runtime opened for the purpose."""
+        opened = await self._reopen() if reopen else 0.0
+        before = perf_counter()
+        status = await self.runtime.answer(session, work.ANSWER)
+        answered = perf_counter() - before
+        if len(status.queries) != 1:
+            raise AssertionError(f"woken, it should ask one question, not {status!r}")
+        return {"open": opened, "answer": answered}
+
+    async def memory(self) -> speak.Reply:
+        return {"megabytes": resident()}
+
+
+def synchronous() -> int | None:
+    """What SQLite says of the level on everhold's own connection (the one that belongs to this thread)."""
+    said = set()
+    for connection in connections:
+        try:
+            said.add(connection.execute("PRAGMA synchronous").fetchone()[0])
+        except sqlite3.ProgrammingError:
+            continue
+    return said.pop() if len(said) == 1 else None
+
+
+def resident() -> float:
+    """Memory that this process holds, in MB; where the system does not tell, the most it ever held."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most / (1e6 if sys.platform == "darwin" else 1e3)
+    return pages * resource.getpagesize() / 1e6
+
+
+def main() -> None:
+    ours = Ours()
+    names = ("open", "close", "sequence", "length", "crowd", "lengthen", "park", "wake", "memory")
+    asyncio.run(speak.serve_async({name: getattr(ours, name) for name in names}))
+
+
+if __name__ == "__main__":
+    main()

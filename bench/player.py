@@ -1,0 +1,75 @@
+"""Plays the work on a contender that is driven step by step from outside, and times it.
+
+Only the standard library may be imported here: the peers' environments load this file too.
+"""
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Protocol
+
+from bench import work
+from bench.speak import Reply, Verb
+
+
+class Player(Protocol):
+    """A contender: one session is whatever `start` returns."""
+
+    def start(self, pauses: int) -> Any:
+        """Start a session; MUST return when its first question is durable."""
+
+    def answer(self, session: Any, value: str) -> None:
+        """Give one answer; MUST return when it, and the next question or the end, are durable."""
+
+    def result(self, session: Any) -> object:
+        """Say what the finished program returned."""
+
+
+def sequence(player: Player, *, sessions: int, pauses: int) -> Reply:
+    """One session after the other, each alone."""
+    started = stepped = 0.0
+    for _ in range(sessions):
+        before = perf_counter()
+        session = player.start(pauses)
+        between = perf_counter()
+        for _ in range(pauses):
+            player.answer(session, work.ANSWER)
+        after = perf_counter()
+        started += between - before
+        stepped += after - between
+        work.expect(player.result(session), pauses)
+    return {"start": started / sessions, "step": stepped / (sessions * pauses)}
+
+
+def length(player: Player, *, pauses: int) -> Reply:
+    """One long session, each step timed."""
+    session = player.start(pauses)
+    times = []
+    for _ in range(pauses):
+        before = perf_counter()
+        player.answer(session, work.ANSWER)
+        times.append(perf_counter() - before)
+    work.expect(player.result(session), pauses)
+    return work.early_and_late(times)
+
+
+def crowd(player: Player, *, sessions: int, pauses: int) -> Reply:
+    """Many sessions open at once, answered in turn."""
+    before = perf_counter()
+    crowded = [player.start(pauses) for _ in range(sessions)]
+    between = perf_counter()
+    for _ in range(pauses):
+        for session in crowded:
+            player.answer(session, work.ANSWER)
+    after = perf_counter()
+    for session in crowded:
+        work.expect(player.result(session), pauses)
+    return {"start": (between - before) / sessions, "step": (after - between) / (sessions * pauses)}
+
+
+def verbs(player: Callable[[], Player]) -> dict[str, Verb]:
+    """The verbs that a player gives a worker for free; `player` is asked for at each of them."""
+    return {
+        "sequence": lambda **args: sequence(player(), **args),
+        "length": lambda **args: length(player(), **args),
+        "crowd": lambda **args: crowd(player(), **args),
+    }

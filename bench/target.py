@@ -1,0 +1,51 @@
+"""What should be reached. The only place where a figure is judged.
+
+A target names its figure; a figure that was not measured is neither met nor missed, and the run says so.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from bench.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`what` is the sentence in the table."""
+
+    figure: str
+    what: str
+    limit: float
+    at_least: bool = False
+
+    def is_met(self, figure: Figure) -> bool:
+        return figure.value >= self.limit if self.at_least else figure.value <= self.limit
+
+    @property
+    def sign(self) -> str:
+        return "≥" if self.at_least else "≤"
+
+
+TARGETS: Final = (
+    Target("step.normal.everhold.over_floor", "durable step over the floor's, `NORMAL`", 2.8),
+    Target("step.full.everhold.over_floor", "durable step over the floor's, `FULL`", 1.6),
+    Target("step.normal.langgraph.over_everhold", "LangGraph's step over ours, `NORMAL`", 40, at_least=True),
+    Target("step.full.langgraph.over_everhold", "LangGraph's step over ours, `FULL`", 10, at_least=True),
+    Target("step.memory.everhold.us", "step in the memory store", 18),
+    Target("crowd.normal.everhold.steps_per_s", "1000 sessions at once, `NORMAL`", 20_000, at_least=True),
+    Target("crowd.normal.everhold.busy_steps_per_s", "… with a busy loop", 20_000, at_least=True),
+    Target("crowd.full.everhold.steps_per_s", "1000 sessions at once, `FULL`", 15_000, at_least=True),
+    Target("crowd.full.everhold.busy_steps_per_s", "… with a busy loop", 15_000, at_least=True),
+    Target("size.everhold.in_sequence.bytes_per_step", "bytes of database per step", 620),
+    Target("length.normal.everhold.late_over_early", "step 1000 over step 10", 1.2),
+    Target("resume.everhold.cold_1000_ms", "cold resume of a session with 1000 answers", 12),
+    Target(
+        "paused.everhold.many.open_and_answer_ms",
+        "100,000 paused sessions: open the runtime, answer one of them",
+        5,
+    ),
+    Target("paused.everhold.growth_mb", "… memory beyond that with 1000 paused sessions", 1),
+    Target("startup.import_ms", "`import everhold`, beyond bare Python", 45),
+    Target("startup.help_ms", "`everhold --help`, beyond bare Python", 200),
+    Target("processes.two_over_one", "two processes on one file over one", 1.3, at_least=True),
+)

@@ -1,0 +1,40 @@
+"""The work that every contender does: a program that asks `pauses` questions, one after the other.
+
+Only the standard library may be imported here: the peers' environments load this file too.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+SIZE: Final = 200
+PAUSES: Final = 20
+PROMPTS: Final = tuple(f"{n:04d} ".ljust(SIZE, "p") for n in range(1000))
+ANSWER: Final = "a" * SIZE
+
+# The stretches of a long session that stand for "step 10" and for its last step.
+EARLY: Final = slice(1, 20)
+LATE: Final = slice(-20, -1)
+
+
+class Level(StrEnum):
+    """What a step survives: a killed process, a power cut, or nothing."""
+
+    NORMAL = "NORMAL"
+    FULL = "FULL"
+    MEMORY = "MEMORY"
+
+
+# What `PRAGMA synchronous` says when it is read back.
+SYNCHRONOUS: Final = {Level.NORMAL: 1, Level.FULL: 2}
+
+
+def expect(result: object, pauses: int) -> None:
+    """Refuse a session that did not return the length of all its answers: it did other work."""
+    if result != pauses * SIZE:
+        raise AssertionError(f"a session of {pauses} pauses ended with {result!r}, not {pauses * SIZE}")
+
+
+def early_and_late(times: list[float]) -> dict[str, float]:
+    """Condense the times of one long session's steps: near step 10, near the last, and all together."""
+    early, late = times[EARLY], times[LATE]
+    return {"early": sum(early) / len(early), "late": sum(late) / len(late), "mean": sum(times) / len(times)}
