@@ -1,0 +1,421 @@
+"""Sessions in the memory of one process: the reference for every other store, gone when the process is.
+
+Rules
+  1. Nothing here is shared with a caller. Journal, births, queries, letters and values are kept as JSON text;
+     heads are copied on the way in and on the way out.
+  2. A commit is checked and encoded whole before any of it lands, and nothing in between awaits.
+  3. A fork holds only the deliveries after `origin_n`. What came before is read from its origin.
+  4. A deleted session that a fork still reads from is buried: hidden, and only as long as that fork needs it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from heapq import nsmallest
+from operator import itemgetter
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core import journal
+from everhold.core.codec import FORMAT, JSON, dumps, loads
+from everhold.core.errors import KeyConflict, Overtaken, StillNeeded, UnknownSession
+from everhold.core.journal import Delivery, Opened
+from everhold.core.query import ANSWERABLE, EFFECTS, Kind, Query
+from everhold.core.session import Birth, Event, Head, SessionId, State, moved
+from everhold.ports.store import (
+    Change,
+    Effect,
+    Filter,
+    Letter,
+    Notice,
+    Problem,
+    Record,
+    Summary,
+    Worker,
+)
+
+Row = tuple[int, float, str, str, str | None]  # n, at, answers, asked, notes
+_number = itemgetter(0)
+_encode = msgspec.json.Encoder().encode
+_birth = msgspec.json.Decoder(Birth).decode
+_notice = msgspec.json.Decoder(Notice).decode
+_SHOWN: Final = ANSWERABLE | EFFECTS
+_NEVER: Final = (None, 0)
+
+
+class _Post(msgspec.Struct, frozen=True):
+    """A letter as it is kept: `body` is JSON text."""
+
+    kind: str
+    body: str
+    at: float
+
+
+class _Session:
+    """One session as it is kept."""
+
+    __slots__ = ("birth", "effects", "forks", "head", "letters", "notices", "rows", "text")
+
+    def __init__(self, text: bytes, head: Head) -> None:
+        self.text = text
+        self.birth = _birth(text)  # for reading here; callers get their own
+        self.head = _copied(head)
+        self.rows: list[Row] = []
+        self.letters: dict[int, _Post] = {}
+        self.notices: dict[int, bytes] = {}
+        self.effects: dict[int, Effect] = {}
+        self.forks: set[SessionId] = set()
+
+    @property
+    def place(self) -> tuple[float, str]:
+        return (self.birth.created_at, self.birth.id)
+
+    def taken(self) -> set[int]:
+        """The queries that an answer in the intake or a worker takes care of already."""
+        taken = set(self.effects)
+        for post in self.letters.values():
+            if post.kind == "answer":
+                body = loads(post.body)
+                taken.update(one["q"] for one in (body if isinstance(body, list) else [body]))
+        return taken
+
+
+class MemoryStore:
+    """Keeps sessions in this process."""
+
+    where = "memory"
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, _Session] = {}
+        self._live: dict[str, _Session] = {}  # those that have not ended
+        self._buried: dict[str, _Session] = {}
+        self._keys: dict[str, SessionId] = {}
+        self._values: dict[tuple[str, str], tuple[str | None, int]] = {}
+        self._workers: dict[str, Worker] = {}
+        self._ref = 0
+        self._letter = 0
+
+    async def open(self) -> None:
+        """Nothing to do: the store is as old as the object."""
+
+    async def close(self) -> None:
+        """Nothing to do: what is kept stays until the object goes."""
+
+    async def commit(self, change: Change, fence: int) -> None:
+        session = self._sessions.get(change.id)
+        born = self._born(change, fence) if change.birth is not None or change.births else []
+        if change.birth is None and (session is None or session.head.revision != fence):
+            raise Overtaken(change.id, fence)
+        rows = [(one.n, one.at, *journal.encode(one)) for one in change.deliveries]
+        notices = {one.q: _encode(one) for one in change.notices}
+        letters = [(one.to, _Post(one.kind, dumps(one.body), one.at)) for one in change.letters]
+        values = self._written(change) if change.writes else {}
+
+        for newcomer, head in born:
+            self._add(newcomer, head)
+        if session is None:
+            session = self._sessions[change.id]
+        session.rows += rows
+        self._settle(session, change, notices)
+        for to, post in letters:
+            self._deliver(change.id if to is None else to, post, change.id)
+        self._values.update(values)
+
+    def _born(self, change: Change, fence: int) -> list[tuple[_Session, Head]]:
+        """The sessions that a change would add; raises if one of them cannot be."""
+        births = [(change.birth, change.head), *change.births] if change.birth is not None else change.births
+        ids: set[str] = set()
+        keys: dict[str, SessionId] = {}
+        born = []
+        for birth, head in births:
+            if birth is change.birth and fence != 0:
+                raise Overtaken(birth.id, fence)
+            if birth.id in ids or birth.id in self._sessions or birth.id in self._buried:
+                raise Overtaken(birth.id, 0)
+            ids.add(birth.id)
+            if birth.key is not None:
+                holder = keys.get(birth.key) or self._keys.get(birth.key)
+                if holder is not None:
+                    raise KeyConflict(birth.key, holder, "arguments")
+                keys[birth.key] = birth.id
+            if birth.origin is not None and birth.origin not in self._sessions:
+                raise UnknownSession(birth.origin, self.where)
+            born.append((_Session(_encode(birth), head), head))
+        return born
+
+    def _written(self, change: Change) -> dict[tuple[str, str], tuple[str | None, int]]:
+        """The durable values after a change; raises if one was computed from another version."""
+        values: dict[tuple[str, str], tuple[str | None, int]] = {}
+        for write in change.writes:
+            place = (write.namespace, write.key)
+            version = (values.get(place) or self._values.get(place, _NEVER))[1]
+            if version != write.version:
+                raise Overtaken(change.id, change.head.revision - 1)
+            values[place] = (None if write.value is None else dumps(write.value), version + 1)
+        return values
+
+    def _add(self, session: _Session, head: Head) -> None:
+        self._ref += 1
+        session.head.ref = head.ref = self._ref
+        birth = session.birth
+        self._sessions[birth.id] = session
+        if not head.ended:
+            self._live[birth.id] = session
+        if birth.key is not None:
+            self._keys[birth.key] = birth.id
+        if birth.origin is not None:
+            self._sessions[birth.origin].forks.add(birth.id)
+
+    def _settle(self, session: _Session, change: Change, notices: dict[int, bytes]) -> None:
+        """Bring head, inbox, marks and intake to where the change says they are."""
+        ref = session.head.ref
+        head = session.head = _copied(change.head)
+        head.ref = ref
+        for q in change.closed:
+            session.notices.pop(q, None)
+            session.effects.pop(q, None)
+        for letter in change.read:
+            session.letters.pop(letter, None)
+        if head.ended:
+            self._live.pop(change.id, None)
+            session.notices.clear()
+            session.effects.clear()
+            return
+        self._live[change.id] = session
+        session.notices.update(notices)
+        for effect in change.effects:
+            session.effects[effect.q] = effect
+
+    def _deliver(self, to: str, post: _Post, sender: str) -> None:
+        """Put a letter into an intake. One for a session that has ended, or is gone, has no reader."""
+        session = self._sessions.get(to)
+        if session is None or (session.head.ended and to != sender):
+            return
+        self._letter += 1
+        session.letters[self._letter] = post
+        if to != sender:
+            head = session.head
+            head.mail += 1
+            head.revision += 1
+            head.state = moved(head.state, Event.ANSWERED)
+
+    async def load(self, session_id: str, since: int = 0) -> Record:
+        session = self._known(session_id)
+        start = session.head.open_from if since == -1 else since
+        return Record(
+            _birth(session.text),
+            _copied(session.head),
+            self._deliveries(session, start),
+            [Letter(post.kind, loads(post.body), post.at, id) for id, post in session.letters.items()],
+            list(session.effects.values()),
+        )
+
+    def _known(self, session_id: str) -> _Session:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise UnknownSession(session_id, self.where)
+        return session
+
+    def _deliveries(self, session: _Session, since: int) -> list[Delivery]:
+        rows: list[Row] = []
+        for link, last in self._chain(session):
+            start = bisect_left(link.rows, since, key=_number)
+            rows[:0] = link.rows[start : bisect_right(link.rows, last, key=_number)]
+            if link.birth.origin_n < since:
+                break
+        return [journal.decode(*row) for row in rows]
+
+    def _chain(self, session: _Session) -> Iterator[tuple[_Session, int]]:
+        """A session and what it was forked from, each with the last delivery that belongs to the session."""
+        link: _Session | None = session
+        last = session.head.n
+        while link is not None:
+            yield link, last
+            last = min(last, link.birth.origin_n)
+            link = self._origin(link)
+
+    def _origin(self, fork: _Session) -> _Session | None:
+        origin = fork.birth.origin
+        return None if origin is None else self._sessions.get(origin) or self._buried.get(origin)
+
+    async def find(self, key: str) -> SessionId | None:
+        return self._keys.get(key)
+
+    async def list(self, wanted: Filter) -> builtins.list[Summary]:
+        last = None if wanted.after is None else self._sessions.get(wanted.after)
+        found = []
+        for session in self._sessions.values():
+            if wanted.after is not None:
+                # A last session that is gone by now still says where the page ended: ids sort by time.
+                before = session.birth.id < wanted.after if last is None else session.place < last.place
+                if not before:
+                    continue
+            if _matches(session, wanted):
+                found.append(session)
+        found.sort(key=lambda one: one.place, reverse=True)
+        return [Summary(_birth(one.text), _copied(one.head)) for one in found[: max(wanted.limit, 0)]]
+
+    async def inbox(
+        self, *, kind: Kind | None, to: str | None, limit: int
+    ) -> builtins.list[tuple[Birth, Query, float]]:
+        found = []
+        for session in self._live.values():
+            taken = session.taken()
+            for q, (query, at) in self._waiting(session).items():
+                if q not in taken and kind in (None, query.kind) and to in (None, query.to):
+                    found.append((at, session.head.ref, q, session, query))
+        oldest = nsmallest(limit, found, key=lambda one: one[:3])
+        return [(_birth(session.text), query, at) for at, _, _, session, query in oldest]
+
+    def _waiting(self, session: _Session) -> dict[int, tuple[Query, float]]:
+        """What somebody outside may answer: what models are asked, and what was noted for others."""
+        waiting = {
+            q: (one.query, one.at) for q, one in self._opened(session).items() if one.query.kind is Kind.LLM
+        }
+        for q, text in session.notices.items():
+            notice = _notice(text)
+            if notice.kind in _SHOWN:
+                waiting[q] = (notice.query, notice.asked_at)
+        return waiting
+
+    def _opened(self, session: _Session) -> dict[int, Opened]:
+        return journal.open_queries(self._deliveries(session, session.head.open_from))
+
+    async def due(self, now: float, limit: int) -> builtins.list[SessionId]:
+        found = []
+        for session in self._live.values():
+            head = session.head
+            since = [post.at for post in session.letters.values()] if head.mail else []
+            if head.due_at is not None and head.due_at <= now:
+                since.append(head.due_at)
+            if since:
+                found.append((min(since), head.ref, session.birth.id))
+        return [session_id for _, _, session_id in nsmallest(limit, found)]
+
+    async def next_due(self) -> float | None:
+        moments = (session.head.due_at for session in self._live.values())
+        return min((at for at in moments if at is not None), default=None)
+
+    async def orphans(self, alive: set[str]) -> builtins.list[SessionId]:
+        found = []
+        for session in self._live.values():
+            lost = [effect.since for effect in session.effects.values() if effect.worker not in alive]
+            if lost:
+                found.append((min(lost), session.head.ref, session.birth.id))
+        return [session_id for _, _, session_id in sorted(found)]
+
+    async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:
+        text, version = self._values.get((namespace, key), _NEVER)
+        return (None if text is None else loads(text)), version
+
+    async def keys(self, namespace: str) -> builtins.list[str]:
+        return sorted(
+            key for (room, key), (text, _) in self._values.items() if room == namespace and text is not None
+        )
+
+    async def beat(self, worker: Worker) -> None:
+        self._workers[worker.id] = worker
+
+    async def workers(self) -> builtins.list[Worker]:
+        return sorted(self._workers.values(), key=lambda worker: worker.id)
+
+    async def release(self, worker_id: str) -> None:
+        self._workers.pop(worker_id, None)
+
+    async def delete(self, session_id: str, fence: int) -> int:
+        session = self._known(session_id)
+        if session.head.revision != fence:
+            raise Overtaken(session_id, fence)
+        if session.head.state is State.RUNNING:
+            raise StillNeeded(session_id, "it is running", "Cancel it first, or wait until it has ended.")
+        del self._sessions[session_id]
+        self._live.pop(session_id, None)
+        if session.birth.key is not None:
+            del self._keys[session.birth.key]
+        for rest in (session.letters, session.notices, session.effects):
+            rest.clear()
+        self._buried[session_id] = session
+        self._sweep(session)
+        return len(session.rows) if session_id in self._buried else 0
+
+    def _sweep(self, session: _Session | None) -> None:
+        """Let go of what no fork needs any more, from a buried session up to the first that is not."""
+        while session is not None and session.birth.id in self._buried:
+            del session.rows[bisect_right(session.rows, self._needed(session), key=_number) :]
+            origin = self._origin(session)
+            if not session.forks:
+                del self._buried[session.birth.id]
+                if origin is not None:
+                    origin.forks.discard(session.birth.id)
+            session = origin
+
+    def _needed(self, session: _Session) -> int:
+        """The last delivery of a session that some fork still reads; -1 if none does."""
+        needed = -1
+        for fork_id in session.forks:
+            fork = self._sessions.get(fork_id)
+            if fork is not None:
+                needed = max(needed, fork.birth.origin_n)
+            else:
+                buried = self._buried[fork_id]
+                needed = max(needed, min(buried.birth.origin_n, self._needed(buried)))
+        return needed
+
+    async def changed(self) -> bool:
+        return False
+
+    async def verify(self) -> builtins.list[Problem]:
+        return [
+            Problem(id, *found) for id, session in self._sessions.items() for found in self._flaws(session)
+        ]
+
+    def _flaws(self, session: _Session) -> Iterator[tuple[str, str]]:
+        head, birth = session.head, session.birth
+        links = [link for link, _ in self._chain(session)]
+        dangling = links[-1].birth.origin
+        if dangling is not None:
+            yield "origin", f"forked from {dangling!r}, which is not here"
+        numbers = [row[0] for row in session.rows]
+        if numbers != list(range(birth.origin_n + 1, birth.origin_n + 1 + len(numbers))):
+            yield "gap", f"deliveries {numbers} do not follow {birth.origin_n}"
+        last = numbers[-1] if numbers else birth.origin_n
+        if head.n != last:
+            yield "head", f"the head is at delivery {head.n}, the journal at {last}"
+        if head.mail != len(session.letters):
+            yield "mail", f"the head counts {head.mail} letters, the intake has {len(session.letters)}"
+        opened = self._opened(session)
+        yield from (("notice", f"q-{q} is not open") for q in session.notices if q not in opened)
+        yield from (("effect", f"q-{q} is not open") for q in session.effects if q not in opened)
+
+    def stats(self) -> dict[str, Any]:
+        kept = [*self._sessions.values(), *self._buried.values()]
+        return {
+            "where": self.where,
+            "format": FORMAT,
+            "sessions": len(self._sessions),
+            "deliveries": sum(len(session.rows) for session in kept),
+            "durability": "none",
+        }
+
+
+def _copied(head: Head) -> Head:
+    fresh = copy.copy(head)
+    fresh.metrics = head.metrics.copy()
+    return fresh
+
+
+def _matches(session: _Session, wanted: Filter) -> bool:
+    birth, head = session.birth, session.head
+    return (
+        (not wanted.state or head.state in wanted.state)
+        and wanted.program in (None, birth.program)
+        and wanted.parent in (None, birth.parent)
+        and birth.id.startswith(wanted.prefix)
+        and (wanted.older_than is None or head.updated_at < wanted.older_than)
+        and (wanted.newer_than is None or head.updated_at > wanted.newer_than)
+        and wanted.labels.items() <= birth.labels.items()
+    )
