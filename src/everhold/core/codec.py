@@ -1,0 +1,104 @@
+"""The one way between values and JSON text.
+
+Rules
+  1. What JSON would silently change is refused with its path: tuples, sets, NaN, infinities, keys that are not
+     strings, lone surrogates, integers outside 64 bits, objects.
+  2. `plain(value)` returns the value as it will be read back, so that a program sees the same live and on replay.
+  3. Every stored record carries `FORMAT`; a reader meets the number before it meets the shape.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from everhold.core.errors import BadValue
+
+#: The format of stored and exported records. Raised by a migration, never reused.
+FORMAT: Final = 1
+
+JSON = Any  # a value that `plain` accepts
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_LIMIT: Final = 2**63
+_DEPTH: Final = 200
+
+
+def dumps(value: JSON) -> str:
+    """Encode a value that is known to be plain."""
+    return _encode(value).decode()
+
+
+def loads(text: str | bytes) -> JSON:
+    """Decode JSON text; raises `BadValue` if it is malformed."""
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadValue("the text", f"not JSON ({error})") from None
+
+
+def plain(value: object, path: str = "the value") -> JSON:
+    """Return `value` as replay will see it, or raise `BadValue` with the path of what JSON would change."""
+    if type(value) is str:
+        _text(value, path)
+        return value
+    _walk(value, path, 0)
+    return _decode(_encode(value))
+
+
+def same(one: JSON, other: JSON) -> bool:
+    """Whether two plain values have the same content (True is not 1, and 1.0 is not 1)."""
+    return bool(_encode(one) == _encode(other)) or _sorted(one) == _sorted(other)
+
+
+def _sorted(value: JSON) -> bytes:
+    return msgspec.json.encode(value, order="deterministic")
+
+
+def _text(value: str, path: str) -> None:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise BadValue(path, "a lone surrogate is not text") from None
+
+
+def _walk(value: object, path: str, depth: int) -> None:
+    kind = type(value)
+    if kind is str:
+        _text(value, path)  # type: ignore[arg-type]
+    elif value is None or kind is bool:
+        pass
+    elif kind is int:
+        if not -_LIMIT <= value < _LIMIT:  # type: ignore[operator]
+            raise BadValue(path, "an integer outside 64 bits; store it as text")
+    elif kind is float:
+        if not math.isfinite(value):  # type: ignore[arg-type]
+            raise BadValue(path, f"{value} is not a JSON number")
+    elif depth >= _DEPTH:
+        raise BadValue(path, f"nested deeper than {_DEPTH} levels")
+    elif kind is list:
+        for index, item in enumerate(value):  # type: ignore[arg-type, var-annotated]
+            _walk(item, f"{path}[{index}]", depth + 1)
+    elif kind is dict:
+        for key, item in value.items():  # type: ignore[attr-defined]
+            if type(key) is not str:
+                raise BadValue(path, f"the key {key!r} is {_name(key)}, not text")
+            _text(key, f"a key of {path}")
+            _walk(item, f"{path}.{key}", depth + 1)
+    else:
+        raise BadValue(path, f"{_name(value)} would change on the way")
+
+
+def _name(value: object) -> str:
+    kind = type(value)
+    return f"{'an' if kind.__name__[0] in 'aeiou' else 'a'} {kind.__name__}"
+
+
+def seal(*parts: object) -> int:
+    """A checksum of a stored row, so that a damaged one is never taken for an answer."""
+    return crc32("\x1f".join(map(str, parts)).encode())

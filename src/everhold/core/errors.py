@@ -1,0 +1,478 @@
+"""Every error everhold raises on purpose, on one page.
+
+    EverholdError
+    ├── UsageError            the caller asked for what does not exist or does not fit: change the call
+    │   ├── UnknownSession    UnknownQuery        NoOpenQuery         ManyOpenQueries
+    │   ├── AnswerRefused     BadValue            BadArguments        BadSetting
+    │   ├── KeyConflict       BadId               BadStep             NotAllowed
+    │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
+    ├── StateError            a fair request at the wrong moment: look at the status, then decide
+    │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
+    │   └── StillNeeded       Waiting             Cancelled           Failed
+    ├── StoreError            the store could not keep its promise: the operator's move
+    │   ├── Overtaken         StoreBusy           StoreFull           StoreDamaged
+    │   └── StoreNewer        StoreUnavailable    ReadOnlyStore
+    └── ProgramError          the program broke a rule of being replayable: its author's move
+        ├── Diverged          VersionMissing      ForeignCall         ForeignWake
+        ├── Stuck             Spinning            Poison              RunsOnImport
+        └── BudgetExceeded    AnswerFailed        OutcomeUnknown      Expired
+            ChildFailed       AfterCancel
+
+Rules
+  1. Only leaves are raised. A leaf has a `code`; a branch has none.
+  2. A leaf's constructor takes facts and writes the sentence itself, so that the same failure reads the same
+     everywhere.
+  3. `code` is part of the wire contract and never changes; the sentence may.
+  4. Nothing here knows of HTTP, MCP or exit codes: `fronts/wire.py` does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class EverholdError(Exception):
+    """Root of the tree. Catch this to catch everything raised on purpose."""
+
+    code: ClassVar[str] = ""
+    hint: str = ""
+
+    def __init__(self, message: str) -> None:
+        if not self.code:
+            raise TypeError(f"{type(self).__name__} is a branch; raise one of its leaves")
+        super().__init__(message)
+
+
+class UsageError(EverholdError):
+    """The caller asked for what does not exist or does not fit."""
+
+
+class StateError(EverholdError):
+    """A fair request at the wrong moment."""
+
+
+class StoreError(EverholdError):
+    """The store could not keep its promise."""
+
+
+class ProgramError(EverholdError):
+    """The program broke a rule of being replayable."""
+
+
+# ---- the caller's move
+
+
+class UnknownSession(UsageError):
+    code = "unknown_session"
+    hint = "List the sessions this database knows: everhold sessions"
+
+    def __init__(self, session_id: str, where: str = "") -> None:
+        super().__init__(f"no session {session_id!r}" + (f" in {where}" if where else ""))
+        self.session_id = session_id
+
+
+class UnknownQuery(UsageError):
+    code = "unknown_query"
+    hint = "List the open questions: everhold inbox"
+
+    def __init__(self, session_id: str, query_id: str) -> None:
+        super().__init__(f"session {session_id!r} never asked {query_id!r}")
+        self.session_id, self.query_id = session_id, query_id
+
+
+class NoOpenQuery(UsageError):
+    code = "no_open_query"
+    hint = "Ask for the session's status to see what it waits for."
+
+    def __init__(self, session_id: str, state: str) -> None:
+        super().__init__(f"session {session_id!r} is {state} and has no open question")
+        self.session_id, self.state = session_id, state
+
+
+class ManyOpenQueries(UsageError):
+    code = "many_open_queries"
+    hint = "Name the question with query_id."
+
+    def __init__(self, session_id: str, query_ids: list[str]) -> None:
+        shown = ", ".join(query_ids[:5]) + ("…" if len(query_ids) > 5 else "")
+        super().__init__(f"session {session_id!r} has {len(query_ids)} open questions ({shown}); say which")
+        self.session_id, self.query_ids = session_id, query_ids
+
+
+class AnswerRefused(UsageError):
+    code = "answer_refused"
+    hint = "Nothing was changed; send an answer that fits."
+
+    def __init__(self, path: str, expected: str, got: str) -> None:
+        super().__init__(f"the answer does not fit: {path} should be {expected}, got {got}")
+        self.path, self.expected, self.got = path, expected, got
+
+
+class BadValue(UsageError):
+    code = "bad_value"
+    hint = "Use plain JSON values: None, bool, int, float, str, list, and dict with str keys."
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} cannot be stored as JSON: {reason}")
+        self.path, self.reason = path, reason
+
+
+class BadArguments(UsageError):
+    code = "bad_arguments"
+
+    def __init__(self, program: str, reason: str) -> None:
+        super().__init__(f"program {program!r} cannot be called like this: {reason}")
+        self.program, self.reason = program, reason
+
+
+class BadSetting(UsageError):
+    code = "bad_setting"
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"setting {name}: {reason}")
+        self.name, self.reason = name, reason
+
+
+class KeyConflict(UsageError):
+    code = "key_conflict"
+    hint = "Use another key, or the arguments the session was started with."
+
+    def __init__(self, key: str, session_id: str, what: str) -> None:
+        super().__init__(f"key {key!r} belongs to session {session_id!r}, which was started with other {what}")
+        self.key, self.session_id, self.what = key, session_id, what
+
+
+class BadId(UsageError):
+    code = "bad_id"
+
+    def __init__(self, given: str, reason: str) -> None:
+        super().__init__(f"{given!r} is not an id: {reason}")
+        self.given, self.reason = given, reason
+
+
+class BadStep(UsageError):
+    code = "bad_step"
+    hint = "Steps are numbered from 0, the start; `everhold show ID` lists them."
+
+    def __init__(self, session_id: str, step: int, reason: str) -> None:
+        super().__init__(f"step {step} of session {session_id!r}: {reason}")
+        self.session_id, self.step, self.reason = session_id, step, reason
+
+
+class NotAllowed(UsageError):
+    code = "not_allowed"
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.hint = hint
+
+
+class UnknownProgram(UsageError):
+    code = "unknown_program"
+
+    def __init__(self, name: str, reason: str = "", hint: str = "") -> None:
+        super().__init__(f"no program {name!r} here" + (f": {reason}" if reason else ""))
+        self.name, self.reason = name, reason
+        self.hint = hint or "Name it as module:function, path/file.py:function, or list its module in everhold.toml."
+
+
+class NotAProgram(UsageError):
+    code = "not_a_program"
+    hint = "Put @everhold.program on an `async def` whose first parameter is ctx."
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name!r} is not a program: {reason}")
+        self.name, self.reason = name, reason
+
+
+class MissingExtra(UsageError):
+    code = "missing_extra"
+
+    def __init__(self, extra: str, for_what: str) -> None:
+        super().__init__(f"{for_what} needs the extra {extra!r}")
+        self.extra = extra
+        self.hint = f"pip install 'everhold[{extra}]'"
+
+
+class BadExport(UsageError):
+    code = "bad_export"
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where} cannot be read as exported sessions: {reason}")
+        self.where, self.reason = where, reason
+
+
+# ---- a fair request at the wrong moment
+
+
+class IllegalMove(StateError):
+    code = "illegal_move"
+    hint = "Ask for the session's status; only the moves in docs/reference/states.md are possible."
+
+    def __init__(self, state: str, event: str) -> None:
+        super().__init__(f"a {state} session cannot be {event}")
+        self.state, self.event = state, event
+
+
+class AnswerConflict(StateError):
+    code = "answer_conflict"
+    hint = "The first answer stands. To go on from another one, fork the session at that step."
+
+    def __init__(self, session_id: str, query_id: str) -> None:
+        super().__init__(f"{query_id!r} of session {session_id!r} has another answer already")
+        self.session_id, self.query_id = session_id, query_id
+
+
+class QueryClosed(StateError):
+    code = "query_closed"
+    hint = "The program no longer waits for it; look at what is open now."
+
+    def __init__(self, session_id: str, query_id: str, state: str) -> None:
+        super().__init__(f"{query_id!r} of session {session_id!r} was {state} and takes no answer")
+        self.session_id, self.query_id, self.state = session_id, query_id, state
+
+
+class SessionEnded(StateError):
+    code = "session_ended"
+    hint = "Start another session, retry a failed one, or fork this one at an earlier step."
+
+    def __init__(self, session_id: str, state: str, verb: str) -> None:
+        super().__init__(f"session {session_id!r} is {state}; it cannot be {verb}")
+        self.session_id, self.state = session_id, state
+
+
+class StillNeeded(StateError):
+    code = "still_needed"
+
+    def __init__(self, session_id: str, reason: str, hint: str) -> None:
+        super().__init__(f"session {session_id!r} is still needed: {reason}")
+        self.session_id, self.hint = session_id, hint
+
+
+class Waiting(StateError):
+    """The session waits for somebody outside; answer its queries and go on."""
+
+    code = "waiting"
+    hint = "Answer the open questions, then run the same call with the same key, or wait for the session."
+
+    def __init__(self, session_id: str, queries: tuple[Any, ...], until: float | None = None, more: str = "") -> None:
+        count = f"{len(queries)} question{'s' if len(queries) != 1 else ''} open"
+        super().__init__(f"session {session_id!r} is waiting: {count}" + (f"; {more}" if more else ""))
+        self.session_id, self.queries, self.until = session_id, queries, until
+
+
+class Cancelled(StateError):
+    code = "cancelled"
+
+    def __init__(self, session_id: str, reason: str) -> None:
+        super().__init__(f"session {session_id!r} was cancelled" + (f": {reason}" if reason else ""))
+        self.session_id, self.reason = session_id, reason
+
+
+class Failed(StateError):
+    code = "failed"
+    hint = "Mend the program and retry the session: every answer it has is kept."
+
+    def __init__(self, session_id: str, error: str) -> None:
+        super().__init__(f"session {session_id!r} failed: {error}")
+        self.session_id, self.error = session_id, error
+
+
+# ---- the operator's move
+
+
+class Overtaken(StoreError):
+    code = "overtaken"
+    hint = "Another process moved this session first; read it again."
+
+    def __init__(self, session_id: str, revision: int) -> None:
+        super().__init__(f"session {session_id!r} has moved past revision {revision}")
+        self.session_id, self.revision = session_id, revision
+
+
+class StoreBusy(StoreError):
+    code = "store_busy"
+    hint = "Another process holds the write lock; nothing was changed, try again."
+
+    def __init__(self, where: str, seconds: float) -> None:
+        super().__init__(f"{where} was locked by another process for {seconds:.1f} s")
+        self.where, self.seconds = where, seconds
+
+
+class StoreFull(StoreError):
+    code = "store_full"
+    hint = "Free some space and send it again: nothing of this call was written."
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"no space left to write {where}")
+        self.where = where
+
+
+class StoreDamaged(StoreError):
+    code = "store_damaged"
+    hint = "Run `everhold db verify`; restore the file from a copy, or export what can still be read."
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where} is damaged: {reason}")
+        self.where, self.reason = where, reason
+
+
+class StoreNewer(StoreError):
+    code = "store_newer"
+    hint = "Upgrade everhold here: pip install --upgrade everhold"
+
+    def __init__(self, where: str, found: int, known: int) -> None:
+        super().__init__(f"{where} has format {found}; this everhold knows formats up to {known}")
+        self.where, self.found, self.known = where, found, known
+
+
+class StoreUnavailable(StoreError):
+    code = "store_unavailable"
+
+    def __init__(self, where: str, reason: str, hint: str = "") -> None:
+        super().__init__(f"{where} cannot be opened: {reason}")
+        self.where, self.reason = where, reason
+        self.hint = hint or "Check the address with `everhold info`."
+
+
+class ReadOnlyStore(StoreError):
+    code = "read_only_store"
+    hint = "Give this user the right to write the file and its folder, or name another database."
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"{where} cannot be written")
+        self.where = where
+
+
+# ---- the program author's move
+
+
+class Diverged(ProgramError):
+    code = "diverged"
+
+    def __init__(self, step: int, recorded: str, asked: str) -> None:
+        super().__init__(f"step {step}: the program asks {asked}, but the journal holds {recorded}")
+        self.step, self.recorded, self.asked = step, recorded, asked
+        self.hint = (
+            "Nothing was changed. Roll the code back, or fork the session at the last step that matches"
+            f" (fork --at {max(step - 1, 0)}), or mark the change with ctx.version, or cancel the session."
+        )
+
+
+class VersionMissing(ProgramError):
+    code = "version_missing"
+    hint = "Keep the old function beside the new one under @program(name=…, version=…), or fork, or cancel."
+
+    def __init__(self, program: str, wanted: int, found: int) -> None:
+        super().__init__(f"the session needs version {wanted} of program {program!r}; here is version {found}")
+        self.program, self.wanted, self.found = program, wanted, found
+
+
+class ForeignCall(ProgramError):
+    code = "foreign_call"
+
+    def __init__(self, call: str) -> None:
+        super().__init__(f"{call} cannot be used inside a program: it reaches outside, and replay would repeat it")
+        self.call = call
+        self.hint = "Put it in a function and await ctx.call(function, …), or make it a tool."
+
+
+class ForeignWake(ProgramError):
+    code = "foreign_wake"
+    hint = "Do not share locks, events, queues or futures between programs; send a signal instead."
+
+    def __init__(self) -> None:
+        super().__init__("something outside tried to wake a program that is waiting")
+
+
+class Stuck(ProgramError):
+    code = "stuck"
+    hint = "Something awaits an event that nothing inside the program will ever set."
+
+    def __init__(self, tasks: list[str]) -> None:
+        super().__init__(f"nothing is ready and nothing is open; waiting: {', '.join(tasks) or 'no task'}")
+        self.tasks = tasks
+
+
+class Spinning(ProgramError):
+    code = "spinning"
+    hint = "A loop around sleep(0), or one that swallows cancellation, never lets the program pause."
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"the program did not pause within {limit}")
+        self.limit = limit
+
+
+class Poison(ProgramError):
+    code = "poison"
+    hint = "The program kills the process that runs it. Mend it, then retry the session."
+
+    def __init__(self, deaths: int) -> None:
+        super().__init__(f"{deaths} processes died while they ran this session")
+        self.deaths = deaths
+
+
+class RunsOnImport(ProgramError):
+    code = "runs_on_import"
+    hint = "Put the lines that start sessions under `if __name__ == '__main__':`."
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"loading {path} would run it again: it starts a session when imported")
+        self.path = path
+
+
+class BudgetExceeded(ProgramError):
+    code = "budget_exceeded"
+    hint = "Raise the budget, or look at ctx.budget_remaining() before asking."
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"budget_exceeded: {message}")
+
+
+class AnswerFailed(ProgramError):
+    """The answerer gave an error instead of a value; the program may catch it."""
+
+    code = "answer_failed"
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.message, self.kind = message, kind
+
+
+class OutcomeUnknown(ProgramError):
+    code = "outcome_unknown"
+    hint = "Find out whether it happened before doing it again."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} was started, and the process died before its result was recorded")
+        self.name = name
+
+
+class Expired(ProgramError):
+    code = "expired"
+
+    def __init__(self, query_id: str) -> None:
+        super().__init__(f"nobody answered {query_id!r} in time")
+        self.query_id = query_id
+
+
+class ChildFailed(ProgramError):
+    code = "child_failed"
+
+    def __init__(self, session_id: str, state: str, error: str) -> None:
+        super().__init__(f"child session {session_id!r} {state}: {error}")
+        self.session_id, self.state, self.error = session_id, state, error
+
+
+class AfterCancel(ProgramError):
+    code = "after_cancel"
+    hint = "A cancelled program may clean up, but it can ask nothing more."
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(f"ctx.{verb} after the session was cancelled")
+
+
+def leaves(branch: type[EverholdError] = EverholdError) -> list[type[EverholdError]]:
+    """Every error that can be raised, in the order of this page."""
+    below = branch.__subclasses__()
+    return [leaf for child in below for leaf in leaves(child)] if below else [branch]

@@ -1,0 +1,221 @@
+"""The journal: what was handed to a program, delivery by delivery, and what it asked in return.
+
+Rules
+  1. A delivery is its number, the program's time, and everything handed over *together*: answers, then timer
+     firings, then a cancel. Replay hands over the same groups in the same order.
+  2. Replay compares what the program asks with what is recorded: the shape (key, kind, schema) must match, else
+     `Diverged`; a change of wording is noted, and the recorded answer stands.
+  3. A `retry` delivery hands over nothing: its reply replaces the failure before it.
+  4. What was asked in the breath in which a program ended never reached anybody, and is not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.errors import Diverged
+from everhold.core.log import LogEntry, Progress
+from everhold.core.query import Answer, Query, reworded
+from everhold.core.status import Outcome
+
+
+class Notes(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What a delivery holds beside answers and queries; most have none."""
+
+    fired: bool = False  # the timers due by its time were fired
+    cancel: str | None = None
+    retry: bool = False
+    withdrawn: list[int] = []
+    log: list[LogEntry] = []
+    progress: Progress | None = None
+    record: dict[str, JSON] = {}
+    versions: dict[str, int] = {}
+    outcome: Outcome | None = None
+
+
+NOTHING = Notes()
+
+
+class Delivery(msgspec.Struct, omit_defaults=True):
+    n: int
+    at: float
+    answers: list[Answer] = []
+    asked: list[Query] = []
+    notes: Notes | None = None
+
+
+class Reply(msgspec.Struct):
+    """What the program said when a delivery was handed over."""
+
+    asked: list[Query]
+    withdrawn: list[int]
+    due: float | None
+    outcome: Outcome | None
+    notes: Notes | None  # log, progress, record, versions
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A query that is open, with the delivery that asked it."""
+
+    query: Query
+    n: int
+    at: float
+
+
+_encoder = msgspec.json.Encoder()
+_answers = msgspec.json.Decoder(list[Answer])
+_asked = msgspec.json.Decoder(list[Query])
+_notes = msgspec.json.Decoder(Notes)
+
+
+def encode(delivery: Delivery) -> tuple[str, str, str | None]:
+    """The three texts of a delivery: answers, asked, notes."""
+    text = _encoder.encode
+    notes = None if delivery.notes is None else text(delivery.notes).decode()
+    return text(delivery.answers).decode(), text(delivery.asked).decode(), notes
+
+
+def decode(n: int, at: float, answers: str, asked: str, notes: str | None) -> Delivery:
+    return Delivery(
+        n,
+        at,
+        _answers.decode(answers) if answers != "[]" else [],
+        _asked.decode(asked) if asked != "[]" else [],
+        None if notes is None else _notes.decode(notes),
+    )
+
+
+def fold(opened: dict[int, Opened], delivery: Delivery) -> None:
+    """Bring the open queries up to date with one more delivery."""
+    for answer in delivery.answers:
+        opened.pop(answer.q, None)
+    notes = delivery.notes
+    if notes is not None:
+        for q in notes.withdrawn:
+            opened.pop(q, None)
+        if notes.outcome is not None:
+            opened.clear()
+    for query in delivery.asked:
+        opened[query.q] = Opened(query, delivery.n, delivery.at)
+
+
+def open_queries(deliveries: Iterable[Delivery]) -> dict[int, Opened]:
+    """The queries that are open after these deliveries, oldest first."""
+    opened: dict[int, Opened] = {}
+    for delivery in deliveries:
+        fold(opened, delivery)
+    return opened
+
+
+def open_from(opened: dict[int, Opened], n: int) -> int:
+    """The earliest delivery one has to read to know what is open."""
+    for first in opened.values():
+        return first.n
+    return n + 1
+
+
+def earliest(timer: float | None, opened: dict[int, Opened]) -> float | None:
+    """The moment at which the session moves by itself: a timer, or the expiry of a query."""
+    due = timer
+    for entry in opened.values():
+        expires = entry.query.expires_at
+        if expires is not None and (due is None or expires < due):
+            due = expires
+    return due
+
+
+class Expected(msgspec.Struct):
+    """One delivery to hand over on replay, and the delivery whose reply it must produce."""
+
+    given: Delivery
+    reply: Delivery
+
+
+def tape(deliveries: list[Delivery]) -> Iterator[Expected]:
+    """Pair each delivery with the reply that stands: its own, or that of the retry which followed it."""
+    last = len(deliveries) - 1
+    index = 0
+    while index <= last:
+        given = reply = deliveries[index]
+        while index < last and _is_retry(deliveries[index + 1]):
+            index += 1
+            reply = deliveries[index]
+        yield Expected(given, reply)
+        index += 1
+
+
+def _is_retry(delivery: Delivery) -> bool:
+    return delivery.notes is not None and delivery.notes.retry
+
+
+def compare(expected: Expected, reply: Reply, known: int, strict: bool) -> list[int]:
+    """Return the queries whose wording changed; raise `Diverged` if the program asks something else.
+
+    `known` is how many queries had been asked before: a retry lists those still open again.
+    """
+    recorded = expected.reply
+    step = expected.given.n
+    outcome = recorded.notes.outcome if recorded.notes is not None else None
+    if outcome is not None or reply.outcome is not None:
+        _compare_ends(step, recorded, outcome, reply)
+        return []
+    asked = recorded.asked
+    if asked and asked[0].q < known:
+        asked = [query for query in asked if query.q >= known]
+    changed: list[int] = []
+    if len(asked) != len(reply.asked):
+        _part(step, asked, reply.asked)
+    for old, new in zip(asked, reply.asked, strict=True):
+        if old != new:
+            if old.key != new.key or old.kind != new.kind or old.schema != new.schema:
+                raise Diverged(step, describe(old), describe(new))
+            if reworded(old, new):
+                if strict:
+                    raise Diverged(step, describe(old), describe(new) + " in other words (strict)")
+                changed.append(old.q)
+    return changed
+
+
+def _compare_ends(step: int, recorded: Delivery, outcome: Outcome | None, reply: Reply) -> None:
+    if outcome is None:
+        raise Diverged(step, _all(recorded.asked), ended(reply.outcome))
+    if reply.outcome is None:
+        raise Diverged(step, ended(outcome), _all(reply.asked))
+    if type(outcome) is not type(reply.outcome):
+        raise Diverged(step, ended(outcome), ended(reply.outcome))
+
+
+def _part(step: int, recorded: list[Query], asked: list[Query]) -> None:
+    """Raise for two lists of different length, naming the first place where they part."""
+    for old, new in zip(recorded, asked, strict=False):
+        if old.shape != new.shape:
+            raise Diverged(step, describe(old), describe(new))
+    shorter = min(len(recorded), len(asked))
+    raise Diverged(step, _all(recorded[shorter:]), _all(asked[shorter:]))
+
+
+def _all(queries: list[Query]) -> str:
+    if not queries:
+        return "no question here"
+    return describe(queries[0]) + (f" and {len(queries) - 1} more" if len(queries) > 1 else "")
+
+
+def describe(query: Query) -> str:
+    """A query in one line, for errors and listings."""
+    words = query.prompt or query.name
+    if not words and query.messages:
+        words = f"{len(query.messages)} messages"
+    shown = words if len(words) <= 60 else words[:57] + "…"
+    shape = f" returning {query.schema.get('title') or query.schema.get('type') or 'a value'}" if query.schema else ""
+    return f"{query.kind} {shown!r} at {query.key}{shape}"
+
+
+def ended(outcome: Any) -> str:
+    """An end in a few words."""
+    return {"Returned": "the end, with a value", "Raised": "the end, with an error", "Stopped": "a cancel"}.get(
+        type(outcome).__name__, "no end"
+    )

@@ -1,0 +1,138 @@
+"""What a program asks, and what the world answers.
+
+A query is what a program cannot know by itself. It is a value: asked once, stored as it was asked, answered at
+most once. Its *shape* (key, kind, schema) must be the same on replay; its *wording* may change.
+
+Rules
+  1. Query ids are `q-0`, `q-1`, … in the order asked, and never repeat within a session.
+  2. A key is the path of the task that asked, a colon, and the ordinal in that task. Never a line number.
+  3. First answer wins. Whether another is the same or a conflict is decided by content.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final, NewType
+
+import msgspec
+
+from everhold.core.codec import JSON
+
+QueryId = NewType("QueryId", str)
+
+MAX_TOKENS: Final = 1024
+
+
+class Kind(StrEnum):
+    LLM = "llm"  # a model's words
+    TOOL = "tool"  # a tool's result
+    CALL = "call"  # a local side effect
+    APPROVAL = "approval"  # a person's yes or no
+    INPUT = "input"  # a person's words
+    TIMER = "timer"  # a moment
+    SIGNAL = "signal"  # a message from outside
+    SESSION = "session"  # a child's end
+    STATE = "state"  # a durable value shared between sessions
+
+
+class QueryState(StrEnum):
+    OPEN = "open"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+    CANCELLED = "cancelled"
+
+
+class Rerun(StrEnum):
+    """What to do with an effect that was started and whose outcome nobody recorded."""
+
+    SAFE = "safe"  # do it again
+    NEVER = "never"  # tell the program that the outcome is unknown
+    ASK = "ask"  # ask a person
+
+
+#: Kinds that only a person may answer.
+FOR_PEOPLE: Final = frozenset({Kind.APPROVAL, Kind.INPUT})
+#: Kinds that somebody outside can answer; the rest are moved by the runtime, a clock or another session.
+ANSWERABLE: Final = frozenset({Kind.LLM, Kind.TOOL, Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL})
+#: Kinds with an effect outside: a mark is kept from before they start until their outcome is known.
+EFFECTS: Final = frozenset({Kind.CALL, Kind.TOOL})
+
+
+class Query(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One question, as it is stored. Fields that a kind does not use stay at their defaults and are not written."""
+
+    q: int
+    key: str
+    prompt: str = ""
+    kind: Kind = Kind.LLM
+    messages: list[JSON] | None = None
+    system: str | None = None
+    max_tokens: int = MAX_TOKENS
+    grounded: bool = False
+    underspecified: bool = False
+    options: dict[str, JSON] | None = None  # passed through to whoever answers
+    name: str = ""  # of a call, tool, signal, state key or child program
+    args: JSON = None  # of a call, tool, state operation or child program
+    rerun: Rerun = Rerun.SAFE
+    to: str | None = None  # addressee
+    schema: dict[str, JSON] | None = None
+    expires_at: float | None = None
+    default: JSON | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def id(self) -> QueryId:
+        return QueryId(f"q-{self.q}")
+
+    @property
+    def shape(self) -> tuple[str, str, Any]:
+        return (self.key, self.kind, self.schema)
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Tokens as the answerer counted them."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What the world said to one query: a value, or an error instead of one."""
+
+    q: int
+    value: JSON = None
+    error: dict[str, str] | None = None  # {"code", "message"}
+    usage: Usage | None = None
+    by: dict[str, JSON] | None = None  # front, user, time
+    expired: bool = False
+
+    @property
+    def id(self) -> QueryId:
+        return QueryId(f"q-{self.q}")
+
+
+def number(query_id: str) -> int | None:
+    """The ordinal in `q-7`, or None for what is not a query id."""
+    digits = query_id[2:]
+    if query_id.startswith("q-") and digits.isascii() and digits.isdigit() and (digits == "0" or digits[0] != "0"):
+        return int(digits)
+    return None
+
+
+def reworded(recorded: Query, asked: Query) -> bool:
+    """Whether the wording of a query with the same shape has changed."""
+    return asked != recorded and _wording(asked) != _wording(recorded)
+
+
+def _wording(query: Query) -> tuple[Any, ...]:
+    return (
+        query.prompt,
+        query.messages,
+        query.system,
+        query.max_tokens,
+        query.grounded,
+        query.underspecified,
+        query.options,
+        query.name,
+        query.args,
+    )

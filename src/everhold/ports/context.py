@@ -1,0 +1,169 @@
+"""What a program is written against: `ctx`.
+
+Every verb that waits is a coroutine, so that `gather`, `TaskGroup`, `timeout` and the rest of asyncio work with it.
+Verbs that do not wait (`now`, `random`, `log`, …) cost nothing and are the same on replay.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+import uuid
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
+
+from everhold.core.codec import JSON
+
+if TYPE_CHECKING:
+    from everhold.ports.program import Call
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Rerun = Literal["safe", "never", "ask"]
+
+
+class Child(Protocol[T_co]):
+    """A child session: await it for its result; raises `ChildFailed` if it failed or was cancelled."""
+
+    @property
+    def session_id(self) -> str: ...
+    def __await__(self) -> Generator[Any, Any, T_co]: ...
+
+
+class State(Protocol):
+    """Durable values shared between sessions, by namespace. Reads are journaled; writes land with the step."""
+
+    def __call__(self, namespace: str) -> State: ...
+    async def get(self, key: str, default: JSON = None) -> JSON: ...
+    async def set(self, key: str, value: JSON) -> None: ...
+    async def delete(self, key: str) -> bool: ...
+    async def has(self, key: str) -> bool: ...
+    async def keys(self) -> list[str]: ...
+    async def set_nx(self, key: str, value: JSON) -> bool: ...
+    async def incr(self, key: str, delta: float = 1, default: float = 0) -> float: ...
+    async def update(self, key: str, change: Callable[[Any], JSON], default: JSON = None) -> JSON: ...
+
+
+class Context(Protocol):
+    @property
+    def session_id(self) -> str: ...
+
+    @property
+    def state(self) -> State: ...
+
+    @overload
+    async def llm(
+        self,
+        prompt: str = "",
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        system: str | None = None,
+        max_tokens: int = 1024,
+        grounded: bool = False,
+        underspecified: bool = False,
+        to: str | None = None,
+        timeout: float | None = None,
+        default: str = ...,
+        **options: Any,
+    ) -> str: ...
+    @overload
+    async def llm(
+        self,
+        prompt: str = "",
+        *,
+        returns: type[T],
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        system: str | None = None,
+        max_tokens: int = 1024,
+        grounded: bool = False,
+        underspecified: bool = False,
+        to: str | None = None,
+        timeout: float | None = None,
+        default: Any = ...,
+        **options: Any,
+    ) -> T: ...
+    @overload
+    async def llm(self, prompt: str = "", *, returns: Any, **options: Any) -> Any: ...
+    async def llm(self, prompt: str = "", **options: Any) -> Any:
+        """Ask a model. `returns` names the type of the answer; other options are passed through."""
+        ...
+
+    async def llm_batch(self, items: Sequence[str | Mapping[str, Any]], **options: Any) -> list[Any]:
+        """Ask many at once; answers come back in the order asked."""
+        ...
+
+    @overload
+    async def call(
+        self,
+        function: Callable[..., Awaitable[T]],
+        *args: Any,
+        rerun: Rerun = "safe",
+        retries: int = 0,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    async def call(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        rerun: Rerun = "safe",
+        retries: int = 0,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> T: ...
+    async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Do something outside, once as far as the journal knows. Sync functions run in a thread.
+
+        `rerun` says what happens when the process died before the result was recorded: do it again ("safe"), raise
+        `OutcomeUnknown` ("never"), or ask a person ("ask").
+        """
+        ...
+
+    async def approval(
+        self, prompt: str, *, to: str | None = None, timeout: float | None = None, default: bool = ...
+    ) -> bool:
+        """Ask a person for a yes or no."""
+        ...
+
+    async def input(
+        self,
+        prompt: str,
+        *,
+        returns: Any = None,
+        to: str | None = None,
+        timeout: float | None = None,
+        default: Any = ...,
+    ) -> Any:
+        """Ask a person for words (or for a value of the type `returns`)."""
+        ...
+
+    async def receive(
+        self, name: str, *, returns: Any = None, timeout: float | None = None, default: Any = ...
+    ) -> Any:
+        """Wait for a signal; one sent before is kept until it is received."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; a second or a month, across restarts."""
+        ...
+
+    async def run(self, call: Call[T]) -> T:
+        """Run another program inline, as part of this session."""
+        ...
+
+    def spawn(self, call: Call[T], *, key: str | None = None, title: str = "") -> Child[T]:
+        """Start a child session; await what comes back for its end."""
+        ...
+
+    def now(self) -> datetime.datetime: ...
+    def random(self) -> float: ...
+    def rng(self) -> random.Random: ...
+    def uuid(self) -> uuid.UUID: ...
+    def log(self, message: str, level: str = "info") -> None: ...
+    def progress(self, step: int, total: int = 0, message: str | None = None) -> None: ...
+    def record(self, name: str, value: JSON) -> None: ...
+    def budget_remaining(self) -> dict[str, int | None] | None: ...
+    def version(self, name: str, number: int) -> int:
+        """Mark an intended change: sessions that passed here before it get 1, later ones `number`."""
+        ...

@@ -1,0 +1,240 @@
+"""What a program is to those who write one, and what an execution is to those who run one.
+
+`@program` makes an `async def` callable for later: calling it gives a `Call`, and nothing runs yet. A `Call` is
+plain data (which program, which arguments), so that it can be stored and started anywhere.
+
+An `Execution` is one life of a program in memory. It has one verb, `advance`: no I/O, no clock, no dice inside.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from everhold.core.codec import JSON
+from everhold.core.errors import AnswerRefused, BadArguments, BadValue, NotAProgram
+from everhold.core.journal import Reply
+from everhold.core.metrics import Metrics
+from everhold.core.query import Answer, Query
+from everhold.core.schema import fit, unfit
+from everhold.core.session import Birth
+from everhold.ports.context import Context
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Call(Generic[R_co]):
+    """A program and its arguments; nothing runs until a runtime takes it."""
+
+    __slots__ = ("args", "program")
+
+    def __init__(self, program: Program[Any, R_co], args: dict[str, JSON]) -> None:
+        self.program = program
+        self.args = args
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.args.items())
+        return f"{self.program.name}({shown})"
+
+    def __await__(self) -> typing.NoReturn:
+        raise NotAProgram(
+            self.program.name, "a call is not awaitable; use ctx.run(call), ctx.spawn(call) or runtime.run(call)"
+        )
+
+
+class Program(Generic[P, R]):
+    """Code that can be stopped at a query and started again."""
+
+    def __init__(self, body: Callable[..., Awaitable[R]], *, name: str, version: int, strict: bool) -> None:
+        if not inspect.iscoroutinefunction(body):
+            raise NotAProgram(getattr(body, "__name__", repr(body)), "it is not an `async def`")
+        self.body = body
+        self.name = name
+        self.version = version
+        self.strict = strict
+        self.ref = reference(body)
+        self.__doc__ = body.__doc__
+        self.__name__ = body.__name__
+        self.__module__ = body.__module__
+        self.__wrapped__ = body
+        self._signature: inspect.Signature | None = None
+        self._types: dict[str, Any] | None = None
+        self._digest = ""
+        register(self)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        return Call(self, self.bind(args, kwargs))
+
+    def __repr__(self) -> str:
+        return f"<program {self.ref} version {self.version}>"
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The parameters without `ctx`."""
+        if self._signature is None:
+            whole = inspect.signature(self.body)
+            parameters = list(whole.parameters.values())
+            if not parameters:
+                raise NotAProgram(self.name, "it has no parameter for ctx")
+            self._signature = whole.replace(parameters=parameters[1:])
+        return self._signature
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """The annotations, as far as they can be resolved."""
+        if self._types is None:
+            try:
+                self._types = typing.get_type_hints(self.body, include_extras=True)
+            except Exception:  # a name that exists only for the type checker: such parameters stay plain JSON
+                self._types = {}
+        return self._types
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the source, for `explain` and `check`."""
+        if not self._digest:
+            try:
+                source = inspect.getsource(self.body).encode()
+            except (OSError, TypeError):
+                source = self.body.__code__.co_code  # type: ignore[attr-defined]
+            self._digest = sha256(source).hexdigest()[:16]
+        return self._digest
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, JSON]:
+        """Arguments as plain JSON by name; raises `BadArguments` if they do not fit the parameters."""
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise BadArguments(self.name, str(error)) from None
+        plain: dict[str, JSON] = {}
+        for name, value in bound.arguments.items():
+            kind = self.signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                for key, item in value.items():
+                    plain[key] = self._plain(key, item, self.types.get(name))
+            elif kind is inspect.Parameter.VAR_POSITIONAL:
+                raise BadArguments(self.name, f"*{name} is not supported; use a list parameter")
+            else:
+                plain[name] = self._plain(name, value, self.types.get(name))
+        self.arguments(plain)
+        return plain
+
+    def _plain(self, name: str, value: object, type_: Any) -> JSON:
+        try:
+            return unfit(value, type_, name)
+        except (BadValue, AnswerRefused) as error:
+            raise BadArguments(self.name, str(error)) from None
+
+    def arguments(self, args: dict[str, JSON]) -> dict[str, Any]:
+        """The stored arguments as the body wants them: validated and coerced by its annotations."""
+        try:
+            self.signature.bind(**args)
+        except TypeError as error:
+            raise BadArguments(self.name, str(error)) from None
+        typed = {}
+        for name, value in args.items():
+            wanted = self.types.get(name, Any)
+            try:
+                typed[name] = value if wanted is Any else fit(value, wanted)
+            except AnswerRefused as error:
+                where = error.path.replace("answer", name, 1)
+                raise BadArguments(self.name, f"{where} should be {error.expected}, got {error.got}") from None
+        return typed
+
+
+#: Programs of this process by reference and version: what is decorated here can be found here.
+REGISTRY: Final[dict[tuple[str, int], Program[Any, Any]]] = {}
+
+
+def register(program: Program[Any, Any]) -> None:
+    REGISTRY[(program.ref, program.version)] = program
+    module, _, name = program.ref.rpartition(":")
+    if program.name != name:
+        REGISTRY[(f"{module}:{program.name}", program.version)] = program
+
+
+def reference(body: Callable[..., Any]) -> str:
+    """How any process can load this function: module:function, or the file of a script."""
+    module, name = body.__module__, body.__qualname__
+    if module == "__main__":
+        file = getattr(sys.modules.get("__main__"), "__file__", None)
+        spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+        if spec is not None and spec.name and not spec.name.endswith("__main__"):
+            module = spec.name  # started with python -m
+        elif file is not None:
+            module = str(Path(file).resolve())
+    return f"{module}:{name}"
+
+
+@overload
+def program(body: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Program[P, R]: ...
+@overload
+def program(
+    *, name: str | None = None, version: int = 1, strict: bool = False
+) -> Callable[[Callable[Concatenate[Context, P], Awaitable[R]]], Program[P, R]]: ...
+def program(body: Any = None, /, *, name: str | None = None, version: int = 1, strict: bool = False) -> Any:
+    """Make an `async def` whose first parameter is `ctx` into a program.
+
+    `version` tells intended changes apart; `strict` makes a change of wording a divergence.
+    """
+    if body is None:
+        return lambda given: Program(given, name=name or given.__name__, version=version, strict=strict)
+    return Program(body, name=name or getattr(body, "__name__", repr(body)), version=version, strict=strict)
+
+
+class Execution(Protocol):
+    """One life of a program in memory. Synchronous: no I/O, no clock, no dice."""
+
+    meter: Metrics
+
+    def entered(self) -> AbstractContextManager[Any]:
+        """Set the stage; `advance` MUST be called inside, and may be called many times."""
+        ...
+
+    def advance(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+        """Hand over one delivery and run to the next pause or the end."""
+        ...
+
+    def effect(self, q: int) -> Callable[[], Any] | None:
+        """What an open `call` query wants done, if this execution knows."""
+        ...
+
+    def child(self, q: int) -> Call[Any] | None:
+        """What an open `session` query wants started."""
+        ...
+
+    def drop(self) -> None:
+        """Let go of everything: silent, without effects."""
+        ...
+
+
+class Host(Protocol):
+    """One way of writing programs (Python, Lua, …)."""
+
+    def begin(self, birth: Birth, meter: Metrics) -> Execution:
+        """Start a life of the program of this birth; raises `UnknownProgram` or `VersionMissing`."""
+        ...
+
+
+class Answerer(Protocol):
+    """Somebody who answers now. Raising is an answer too: the program sees an error."""
+
+    async def answer(self, query: Query, session_id: str) -> Any:
+        """Return the answer's value, or an `everhold.Answer` with usage."""
+        ...
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds since 1970."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...

@@ -1,0 +1,207 @@
+"""The store: durable memory for sessions, in domain verbs.
+
+There is one write verb for sessions, `commit(change, fence)`: everything a step changes lands in it, whole or not
+at all. A fence is the revision the change was computed from; who comes later with an old one is refused.
+
+Words in capitals are promises; each MUST is a test in `everhold.testing.conformance`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.journal import Delivery
+from everhold.core.query import Kind, Query
+from everhold.core.session import Birth, Head, SessionId, State
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A row of the inbox: a query that somebody else than a model answers, or that is addressed to somebody."""
+
+    q: int
+    kind: Kind
+    to: str | None
+    asked_at: float
+    query: Query
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """A mark that somebody works on a query: kept from before the work starts until its outcome is recorded."""
+
+    q: int
+    worker: str
+    since: float
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """A row of the intake: something accepted for a session that its program has not seen yet."""
+
+    kind: str  # "answer", "signal", "cancel"
+    body: JSON
+    at: float
+    id: int = 0  # given by the store
+    to: SessionId | None = None  # another session than the one of the change
+
+
+class Write(msgspec.Struct, frozen=True):
+    """A change of one durable value; `value` None deletes, else it is a list of one."""
+
+    namespace: str
+    key: str
+    value: list[JSON] | None
+    version: int  # the version it was computed from; 0: there was none. MUST still be so at the commit
+
+
+class Change(msgspec.Struct):
+    """Everything one commit changes about one session."""
+
+    id: SessionId
+    head: Head  # as it will be; `revision` is the new one
+    deliveries: list[Delivery] = []
+    birth: Birth | None = None  # of a new session
+    births: list[tuple[Birth, Head]] = []  # of children
+    notices: list[Notice] = []
+    effects: list[Effect] = []
+    closed: list[int] = []  # queries that leave the inbox and the effects
+    read: list[int] = []  # letters that were handed over
+    letters: list[Letter] = []
+    writes: list[Write] = []
+    durable: bool = False  # MUST survive power loss whatever the level
+    light: bool = False  # only deliveries, and of the head only what every step changes: no state, due_at, mail
+
+
+class Record(msgspec.Struct):
+    """What is known of one session, read at one moment."""
+
+    birth: Birth
+    head: Head
+    deliveries: list[Delivery]
+    letters: list[Letter]
+    effects: list[Effect]
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions to list. Newest first; `after` is the last id of the page before."""
+
+    state: tuple[State, ...] = ()
+    program: str | None = None
+    labels: dict[str, str] = {}
+    parent: SessionId | None = None
+    older_than: float | None = None  # last moved before this moment
+    newer_than: float | None = None
+    prefix: str = ""  # of the id
+    limit: int = 100
+    after: SessionId | None = None
+
+
+class Summary(msgspec.Struct, frozen=True):
+    birth: Birth
+    head: Head
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """One process that works for sessions; its row says that it is alive."""
+
+    id: str
+    host: str
+    pid: int
+    seen_at: float
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something `verify` found."""
+
+    session: str
+    code: str
+    detail: str
+
+
+class Store(Protocol):
+    """Durable memory for sessions: one transactional domain, shared by any number of processes."""
+
+    where: str
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+
+    async def commit(self, change: Change, fence: int) -> None:
+        """Land one change.
+
+        MUST raise `Overtaken`, and change nothing, if the stored revision is not `fence`.
+        MUST raise `KeyConflict` if a new session's key is taken, and `Overtaken` if its id is.
+        MUST raise `Overtaken` if a value written has another version than the write was computed from.
+        MUST keep the change before it returns; after `durable` or at level "power", against power loss.
+        MUST not let one refused change harm another that is committed at the same time.
+        MUST set `change.head.ref` of a new session.
+        """
+        ...
+
+    async def load(self, session_id: str, since: int = 0) -> Record:
+        """Read one session and its deliveries from `since` on (-1: from `open_from`), of one moment.
+
+        MUST raise `UnknownSession` if there is none.
+        MUST include the deliveries a fork shares with its origin.
+        """
+        ...
+
+    async def find(self, key: str) -> SessionId | None:
+        """The session with this key."""
+        ...
+
+    async def list(self, wanted: Filter) -> list[Summary]: ...
+
+    async def inbox(self, *, kind: Kind | None, to: str | None, limit: int) -> list[tuple[Birth, Query, float]]:
+        """Open queries of all sessions that somebody outside can answer, oldest first."""
+        ...
+
+    async def due(self, now: float, limit: int) -> list[SessionId]:
+        """Sessions whose time has come, or that have letters nobody hands over, oldest first."""
+        ...
+
+    async def next_due(self) -> float | None:
+        """The earliest moment at which a session moves by itself."""
+        ...
+
+    async def orphans(self, alive: set[str]) -> list[SessionId]:
+        """Sessions with effects of workers that are not among the living."""
+        ...
+
+    async def value(self, namespace: str, key: str) -> tuple[list[JSON] | None, int]:
+        """A durable value as a list of one (None: there is none), and its version (0: never written)."""
+        ...
+
+    async def keys(self, namespace: str) -> list[str]:
+        """The keys of a namespace in order."""
+        ...
+
+    async def beat(self, worker: Worker) -> None:
+        """Say that a worker lives."""
+        ...
+
+    async def workers(self) -> list[Worker]: ...
+
+    async def release(self, worker_id: str) -> None:
+        """Say that a worker is gone."""
+        ...
+
+    async def delete(self, session_id: str, fence: int) -> int:
+        """Forget a session; return how many deliveries are kept because a fork still uses them.
+
+        MUST keep what a fork shares, and hide the rest.
+        """
+        ...
+
+    async def changed(self) -> bool:
+        """Whether another process may have written since the last call."""
+        ...
+
+    async def verify(self) -> list[Problem]:
+        """Look for gaps, dangling references and damage."""
+        ...
+
+    def stats(self) -> dict[str, Any]:
+        """Numbers for people: size, format, settings."""
+        ...

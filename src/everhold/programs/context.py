@@ -1,0 +1,443 @@
+"""`ctx` for Python programs: each verb makes a query, or a value that is the same on replay."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import functools
+import random
+import uuid
+from collections.abc import Callable, Generator, Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from everhold.core.codec import JSON, plain
+from everhold.core.errors import AfterCancel, BadArguments, BadValue, ForeignCall
+from everhold.core.log import LogEntry, Progress
+from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun
+from everhold.core.schema import schema_of, unfit, usable
+from everhold.ports.program import Call
+from everhold.programs.loop import Future, Loop, Task
+
+if TYPE_CHECKING:
+    from everhold.programs.python import PythonExecution
+
+_NONE: Any = msgspec.UNSET
+_BOOLEAN = {"type": "boolean"}
+
+
+class PythonContext:
+    def __init__(self, execution: PythonExecution) -> None:
+        self._execution = execution
+        self._state = PythonState(self, "default")
+
+    @property
+    def session_id(self) -> str:
+        return self._execution.birth.id
+
+    @property
+    def state(self) -> PythonState:
+        return self._state
+
+    # ---- questions
+
+    async def llm(self, prompt: str = "", **options: Any) -> Any:
+        return await self._ask_llm(prompt, **options)
+
+    def _ask_llm(
+        self,
+        prompt: str = "",
+        *,
+        returns: Any = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        system: str | None = None,
+        max_tokens: int = MAX_TOKENS,
+        grounded: bool = False,
+        underspecified: bool = False,
+        to: str | None = None,
+        timeout: float | None = None,
+        default: Any = _NONE,
+        **options: Any,
+    ) -> Future:
+        execution = self._execution
+        task = self._task()
+        if execution.birth.budget is not None:
+            self._within_budget(1)
+        if type(prompt) is not str or not prompt.isascii():
+            _words(prompt, "the prompt")
+        if system is not None:
+            _words(system, "system")
+        query = Query(
+            execution.next_q(),
+            f"{task.path}:{task.asked}",
+            prompt,
+            Kind.LLM,
+            None if messages is None else plain([dict(message) for message in messages], "messages"),
+            system,
+            max_tokens,
+            grounded,
+            underspecified,
+            plain(options, "options") if options else None,
+            to=to,
+            schema=None if returns is None else _schema(returns),
+            expires_at=None if timeout is None else self._after(timeout),
+            default=_NONE if default is _NONE else unfit(default, returns, "default"),
+        )
+        task.asked += 1
+        execution.llm_asked += 1
+        return execution.ask(query, returns)
+
+    async def llm_batch(self, items: Sequence[str | Mapping[str, Any]], **options: Any) -> list[Any]:
+        if not items:
+            raise BadArguments("ctx.llm_batch", "it needs at least one item")
+        if self._execution.birth.budget is not None:
+            self._within_budget(len(items))
+        asked: list[Future] = []
+        try:
+            for item in items:
+                own = {"prompt": item} if isinstance(item, str) else dict(item)
+                asked.append(self._ask_llm(**{**options, **own}))
+            return [await future for future in asked]
+        except BaseException:
+            for future in asked:
+                future.cancel()
+            raise
+
+    async def approval(
+        self, prompt: str, *, to: str | None = None, timeout: float | None = None, default: Any = _NONE
+    ) -> bool:
+        query = self._query(
+            Kind.APPROVAL, prompt=_words(prompt, "prompt"), to=to, schema=_BOOLEAN, timeout=timeout, default=default
+        )
+        return bool(await self._execution.ask(query, bool))
+
+    async def input(
+        self,
+        prompt: str,
+        *,
+        returns: Any = None,
+        to: str | None = None,
+        timeout: float | None = None,
+        default: Any = _NONE,
+    ) -> Any:
+        schema = None if returns is None else _schema(returns)
+        query = self._query(
+            Kind.INPUT, prompt=_words(prompt, "prompt"), to=to, schema=schema, timeout=timeout, default=default
+        )
+        return await self._execution.ask(query, returns)
+
+    async def receive(
+        self, name: str, *, returns: Any = None, timeout: float | None = None, default: Any = _NONE
+    ) -> Any:
+        schema = None if returns is None else _schema(returns)
+        query = self._query(
+            Kind.SIGNAL, name=_words(name, "name"), schema=schema, timeout=timeout, default=default
+        )
+        return await self._execution.ask(query, returns)
+
+    async def call(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        rerun: str = "safe",
+        retries: int = 0,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        if not callable(function):
+            raise BadArguments("ctx.call", f"{function!r} is not a function")
+        if asyncio.iscoroutine(function):
+            raise BadArguments("ctx.call", "give it the function and its arguments, not a coroutine")
+        options = {"retries": retries} if retries else {}
+        if timeout is not None:
+            options["timeout"] = timeout  # type: ignore[assignment]
+        query = self._query(
+            Kind.CALL,
+            name=_name_of(function),
+            args=_shown(args, kwargs),
+            rerun=Rerun(rerun),
+            options=options or None,
+        )
+        effect = functools.partial(function, *args, **kwargs)
+        return await self._execution.ask(query, _returns(function), effect)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    # ---- other programs
+
+    async def run(self, call: Call[Any]) -> Any:
+        task = self._task()
+        outer, ordinal = task.path, task.asked
+        task.asked += 1
+        counters = task.made, task.asked, task.drawn
+        task.path, task.made, task.asked, task.drawn = f"{outer}/{ordinal}", 0, 0, 0
+        body: Any = _call(call).program.body
+        try:
+            return await body(self, **call.program.arguments(call.args))
+        finally:
+            task.path = outer
+            task.made, task.asked, task.drawn = counters
+
+    def spawn(self, call: Call[Any], *, key: str | None = None, title: str = "") -> PythonChild:
+        execution = self._execution
+        program = _call(call).program
+        query = self._query(Kind.SESSION, name=program.ref, args=call.args)
+        child = self.child_id(query)
+        options = {"version": program.version, "id": child, "key": key, "title": title}
+        query = msgspec.structs.replace(query, options={k: v for k, v in options.items() if v})
+        pending = execution.ask(query, Any, child=call)
+        return PythonChild(child, pending)
+
+    def child_id(self, query: Query) -> str:
+        drawn = sha256(f"{self._execution.seed()}/{query.key}".encode()).hexdigest()
+        return f"s-{int(self._execution.loop.now * 1e9):016x}-{drawn[:24]}"
+
+    # ---- what is the same on replay
+
+    def now(self) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self._execution.loop.now, datetime.UTC)
+
+    def rng(self) -> random.Random:
+        return random.Random(self._drawn())
+
+    def random(self) -> float:
+        return random.Random(self._drawn()).random()
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.UUID(bytes=self._drawn()[:16], version=4)
+
+    def _drawn(self) -> bytes:
+        task = self._task()
+        key = f"{self._execution.seed()}/{task.path}~{task.drawn}"
+        task.drawn += 1
+        return sha256(key.encode()).digest()
+
+    def version(self, name: str, number: int) -> int:
+        execution = self._execution
+        known = execution.versions.get(name)
+        if known is None:
+            known = execution.recorded_versions.get(name, 1) if execution.replaying else number
+            execution.versions[name] = known
+            if not execution.silent:
+                execution.notes.versions[name] = known
+        return known
+
+    # ---- what is silent on replay
+
+    def log(self, message: str, level: str = "info") -> None:
+        execution = self._execution
+        if not execution.silent:
+            entry = LogEntry(int(execution.loop.now * 1000), _text(level), "ctx.log", _text(message))
+            execution.notes.log.append(entry)
+
+    def progress(self, step: int, total: int = 0, message: str | None = None) -> None:
+        execution = self._execution
+        if not execution.silent:
+            execution.notes.progress = Progress(step, total, None if message is None else _text(message))
+
+    def record(self, name: str, value: JSON) -> None:
+        execution = self._execution
+        kept = plain(value, f"record {name!r}")
+        execution.record[name] = kept
+        if not execution.silent:
+            execution.notes.record[name] = kept
+
+    def budget_remaining(self) -> dict[str, int | None] | None:
+        budget = self._execution.birth.budget
+        return None if budget is None else budget.remaining(**self._used())
+
+    # ---- how a query is made
+
+    def _query(
+        self,
+        kind: Kind,
+        *,
+        prompt: str = "",
+        name: str = "",
+        args: JSON = None,
+        rerun: Rerun = Rerun.SAFE,
+        to: str | None = None,
+        schema: dict[str, JSON] | None = None,
+        options: dict[str, JSON] | None = None,
+        timeout: float | None = None,
+        default: Any = _NONE,
+    ) -> Query:
+        execution, task = self._execution, self._task()
+        if execution.cancelled and not execution.loop.dropped:
+            raise AfterCancel(kind)
+        key = f"{task.path}:{task.asked}"
+        task.asked += 1
+        return Query(
+            execution.next_q(),
+            key,
+            prompt,
+            kind,
+            options=options,
+            name=name,
+            args=args,
+            rerun=rerun,
+            to=to,
+            schema=schema,
+            expires_at=None if timeout is None else self._after(timeout),
+            default=_NONE if default is _NONE else plain(default, "default"),
+        )
+
+    def _task(self) -> Task:
+        task = asyncio.current_task()
+        if type(task) is not Task or task._loop is not self._execution.loop:  # type: ignore[attr-defined]
+            if self._execution.loop.dropped and isinstance(asyncio._get_running_loop(), Loop):
+                return _NOBODY
+            raise ForeignCall("ctx outside its own program")
+        return task
+
+    def _after(self, timeout: float) -> float:
+        if not isinstance(timeout, int | float) or timeout != timeout or timeout < 0:
+            raise BadArguments("timeout", f"{timeout!r} is not a number of seconds")
+        return self._execution.loop.now + timeout
+
+    def _within_budget(self, asking: int) -> None:
+        budget = self._execution.birth.budget
+        assert budget is not None
+        budget.check(asking, **self._used())
+
+    def _used(self) -> dict[str, int]:
+        execution, meter = self._execution, self._execution.meter
+        elapsed = max(0, int((execution.loop.now - execution.birth.created_at) * 1000))
+        return {
+            "llm_calls": meter.llm_calls + execution.llm_asked,
+            "elapsed_ms": elapsed,
+            "tokens": meter.tokens,
+        }
+
+
+class _Nobody:
+    """Stands in for the task of a program that is being dropped: nothing it counts matters."""
+
+    path = "-"
+    made = asked = drawn = 0
+
+
+_NOBODY: Any = _Nobody()
+
+
+class PythonChild:
+    """A child session, to be awaited."""
+
+    def __init__(self, session_id: str, pending: asyncio.Future[Any]) -> None:
+        self.session_id = session_id
+        self._pending = pending
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield from self._pending.__await__())
+
+
+class PythonState:
+    """Durable values of one namespace."""
+
+    def __init__(self, context: PythonContext, namespace: str) -> None:
+        if not namespace or any(part in namespace for part in ("/", "\\", "..", "\0")):
+            raise BadArguments("ctx.state", f"Invalid namespace: '{namespace}'")
+        self._context, self._namespace = context, namespace
+
+    def __call__(self, namespace: str) -> PythonState:
+        return PythonState(self._context, namespace)
+
+    async def _do(self, verb: str, key: str = "", value: JSON = None) -> Any:
+        args = {"in": self._namespace, "do": verb}
+        if value is not None:
+            args["value"] = plain(value, f"state {key!r}")
+        query = self._context._query(Kind.STATE, name=_words(key, "key"), args=args)
+        return await self._context._execution.ask(query, None)
+
+    async def get(self, key: str, default: JSON = None) -> JSON:
+        found = await self._do("get", key)
+        return default if found is None else found[0]
+
+    async def has(self, key: str) -> bool:
+        return await self._do("get", key) is not None
+
+    async def set(self, key: str, value: JSON) -> None:
+        await self._do("set", key, [value])
+
+    async def delete(self, key: str) -> bool:
+        return bool(await self._do("delete", key))
+
+    async def keys(self) -> list[str]:
+        return list(await self._do("keys"))
+
+    async def set_nx(self, key: str, value: JSON) -> bool:
+        return bool(await self._do("set_nx", key, [value]))
+
+    async def incr(self, key: str, delta: float = 1, default: float = 0) -> float:
+        found: float = await self._do("incr", key, [delta, default])
+        return found
+
+    async def update(self, key: str, change: Callable[[Any], JSON], default: JSON = None) -> JSON:
+        found = await self._do("get", key)
+        value = plain(change(default if found is None else found[0]), f"state {key!r}")
+        await self._do("swap", key, [value])
+        return value
+
+
+def _call(call: Any) -> Call[Any]:
+    if not isinstance(call, Call):
+        raise BadArguments("ctx", f"{call!r} is not a call; call a program: ctx.run(my_program(x=1))")
+    return call
+
+
+def _schema(returns: Any) -> dict[str, JSON]:
+    schema: dict[str, JSON] = schema_of(returns)
+    usable(schema)
+    return schema
+
+
+def _words(text: Any, what: str) -> str:
+    if type(text) is not str:
+        raise BadValue(what, f"{type(text).__name__} is not text")
+    plain(text, what)
+    return text
+
+
+def _text(value: object) -> str:
+    return str(value).encode("utf-8", "backslashreplace").decode()
+
+
+def _name_of(function: Any) -> str:
+    inner = function.func if isinstance(function, functools.partial) else function
+    module = getattr(inner, "__module__", "?")
+    return f"{module}:{getattr(inner, '__qualname__', type(inner).__name__)}"
+
+
+def _returns(function: Any) -> Any:
+    """The type a call's result is read back as: its annotation, where it has one that can be resolved."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    annotations = getattr(inner, "__annotations__", None)
+    if not annotations or "return" not in annotations:
+        return None
+    from typing import get_type_hints
+
+    try:
+        found = get_type_hints(inner).get("return")
+    except Exception:  # an annotation that only a type checker can resolve: the value stays plain JSON
+        return None
+    return None if found in (Any, type(None), str, int, float, bool, None) else found
+
+
+def _shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> JSON:
+    """A call's arguments for people to read; what JSON cannot hold is shown as text."""
+
+    def one(value: Any) -> JSON:
+        try:
+            return plain(value)
+        except BadValue:
+            return _text(repr(value))[:200]
+
+    shown: dict[str, JSON] = {}
+    if args:
+        shown["args"] = [one(value) for value in args]
+    if kwargs:
+        shown["kwargs"] = {name: one(value) for name, value in kwargs.items()}
+    return shown or None

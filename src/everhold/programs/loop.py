@@ -1,0 +1,332 @@
+"""A deterministic event loop: ordinary asyncio code, with nothing but our queries to wait for.
+
+It has no sockets, no threads and no clock. When nothing is ready, the program is waiting; when the runner hands
+something over, it runs until nothing is ready again. Everything whose order asyncio leaves to chance is given an
+order here: tasks and futures hash by creation number (salted per session), so sets of them iterate alike in every
+process; tasks are named by their path.
+
+What may not happen inside
+  1. reaching outside: every loop method that would is refused with `ForeignCall`;
+  2. being woken from outside: `call_soon` on an idle loop raises `ForeignWake`;
+  3. raising from an exception handler: it logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context as Variables
+from contextvars import copy_context
+from typing import Any, Final
+
+from everhold.core.errors import ForeignCall, ForeignWake, Spinning
+
+log = logging.getLogger("everhold.program")
+
+#: Handles one advance may run before the program counts as spinning.
+HANDLES: Final = 1_000_000
+_PRIME: Final = 0x9E3779B97F4A7C15
+_MASK: Final = (1 << 61) - 1
+_swap = getattr(asyncio.tasks, "_swap_current_task", None) if sys.version_info >= (3, 14) else None
+
+
+class Handle:
+    """A callback that waits its turn."""
+
+    __slots__ = ("_args", "_callback", "_context", "_when")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Variables | None) -> None:
+        self._callback: Callable[..., object] | None = callback
+        self._args = args
+        self._context = copy_context() if context is None else context
+        self._when = 0.0
+
+    def cancel(self) -> None:
+        self._callback, self._args = None, ()
+
+    def cancelled(self) -> bool:
+        return self._callback is None
+
+    def when(self) -> float:
+        return self._when
+
+
+class Future(asyncio.Future[Any]):
+    """A future whose place in a set is the same in every process."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.number = loop.numbered()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class Task(asyncio.Task[Any]):
+    """A task that knows its path: the k-th task made by task `t` is `t.k`."""
+
+    def __init__(self, coro: Coroutine[Any, Any, Any], loop: Loop, path: str, context: Variables | None) -> None:
+        self.path = path  # where its queries are asked; `ctx.run` adds a segment for a while
+        self.made = 0  # tasks made so far
+        self.asked = 0  # queries asked so far
+        self.drawn = 0  # random values drawn so far
+        self.number = loop.numbered()
+        self.context = Variables() if context is None else context
+        loop.tasks[self.number] = self
+        super().__init__(coro, loop=loop, name=path, context=self.context)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class Loop(asyncio.AbstractEventLoop):
+    def __init__(self, salt: int) -> None:
+        self.now = 0.0
+        self.salt = salt
+        self.active = False
+        self.dropped = False
+        self.tasks: dict[int, Task] = {}
+        self._ready: deque[Handle] = deque()
+        self._timers: list[tuple[float, int, Handle]] = []
+        self._count = 0
+        self._finalized = 0
+        self._outer: Any = None
+        self._outer_task: Any = None
+        self._outer_hooks: Any = None
+
+    def numbered(self) -> int:
+        """The next creation number, spread out and salted so that sessions do not collide in asyncio's sets."""
+        self._count += 1
+        return ((self._count + self.salt) * _PRIME) & _MASK
+
+    # ---- being run
+
+    def __enter__(self) -> Loop:
+        self._outer = asyncio._get_running_loop()
+        if _swap is not None and self._outer is not None:
+            self._outer_task = _swap(self._outer, None)
+        asyncio._set_running_loop(self)
+        self._outer_hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(None, self._finalize)
+        self.active = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.active = False
+        sys.set_asyncgen_hooks(*self._outer_hooks)
+        asyncio._set_running_loop(self._outer)
+        if _swap is not None and self._outer is not None:
+            _swap(self._outer, self._outer_task)
+        self._outer = self._outer_task = None
+
+    def drain(self) -> None:
+        """Run what is ready until nothing is. Raises `Spinning` past the limit."""
+        ready, left = self._ready, HANDLES
+        while ready:
+            handle = ready.popleft()
+            callback = handle._callback
+            if callback is None:
+                continue
+            left -= 1
+            if left < 0:
+                raise Spinning(f"{HANDLES:,} turns of its loop")
+            try:
+                handle._context.run(callback, *handle._args)
+            except Exception as error:
+                self.call_exception_handler({"message": f"exception in callback {callback!r}", "exception": error})
+
+    def fire(self) -> None:
+        """Make the timers due by now ready, earliest first."""
+        timers = self._timers
+        while timers and timers[0][0] <= self.now:
+            handle = heapq.heappop(timers)[2]
+            if handle._callback is not None:
+                self._ready.append(handle)
+
+    def due(self) -> float | None:
+        """When the earliest timer is due."""
+        timers = self._timers
+        while timers:
+            if timers[0][2]._callback is not None:
+                return timers[0][0]
+            heapq.heappop(timers)
+        return None
+
+    def living(self) -> list[Task]:
+        """The tasks that are not done, oldest first."""
+        done = [number for number, task in self.tasks.items() if task.done()]
+        for number in done:
+            del self.tasks[number]
+        return list(self.tasks.values())
+
+    # ---- what asyncio calls
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Variables | None = None) -> Any:
+        if not self.active:
+            if self.dropped:
+                return Handle(callback, args, context)  # never run
+            raise ForeignWake
+        handle = Handle(callback, args, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Variables | None = None
+    ) -> Any:
+        handle = Handle(callback, args, context)
+        handle._when = when
+        self._count += 1
+        heapq.heappush(self._timers, (when, self._count, handle))
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Variables | None = None
+    ) -> Any:
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def time(self) -> float:
+        return self.now
+
+    def create_future(self) -> Future:
+        return Future(self)
+
+    def create_task(
+        self,
+        coro: Any,
+        *,
+        name: str | None = None,
+        context: Variables | None = None,
+        **_: Any,  # newer Pythons pass eager_start; a task never starts before its turn here
+    ) -> Any:
+        if self.dropped:
+            coro.close()
+            raise RuntimeError("this program was dropped from memory; no task can start")
+        if not self.active:
+            coro.close()
+            raise ForeignWake
+        maker = asyncio.current_task(self)
+        if isinstance(maker, Task):
+            maker.made += 1
+            path = f"{maker.path}.{maker.made}"
+            context = copy_context() if context is None else context
+        else:
+            path = "0"
+        if len(self.tasks) > 64 and len(self.tasks) & (len(self.tasks) - 1) == 0:
+            self.living()
+        task = Task(coro, self, path, context)
+        if name is not None:
+            task.set_name(name)
+        return task
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        pass
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return self.dropped
+
+    def _timer_handle_cancelled(self, handle: Any) -> None:
+        pass
+
+    def get_exception_handler(self) -> None:
+        return None
+
+    def set_exception_handler(self, handler: Any) -> None:
+        raise ForeignCall("loop.set_exception_handler")
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.dropped:
+            log.error("%s", context.get("message"), exc_info=context.get("exception"))
+
+    def get_task_factory(self) -> None:
+        return None
+
+    def set_task_factory(self, factory: Any) -> None:
+        raise ForeignCall("loop.set_task_factory")
+
+    def _finalize(self, agen: Any) -> None:
+        """Finish an async generator that the program let go of."""
+        if self.active and not self.dropped:
+            self._finalized += 1
+            Task(agen.aclose(), self, f"~{self._finalized}", None)
+            return
+        try:
+            agen.aclose().send(None)
+        except BaseException:  # dropping is silent
+            pass
+
+    # ---- letting go
+
+    def drop(self) -> None:
+        """Close every parked coroutine here and now, each in its own context: silent, without effects."""
+        if self.dropped:
+            return
+        self.dropped = True
+        self._ready.clear()
+        self._timers.clear()
+        with self:
+            for task in reversed(self.living()):
+                task._log_destroy_pending = False
+                task._log_traceback = False
+                _close(task)
+        self.tasks.clear()
+        self._ready.clear()
+
+
+#: Coroutines that refused to be closed. They are kept, because Python would complain about each at its end.
+UNDEAD: Final[list[object]] = []
+
+
+def _close(task: Task) -> None:
+    coro: Any = task.get_coro()
+    for _ in range(20):
+        try:
+            task.context.run(coro.close)
+            return
+        except RuntimeError as error:
+            if "ignored GeneratorExit" not in str(error):
+                return
+        except BaseException:  # what `finally` raises while being dropped concerns nobody
+            return
+    UNDEAD.append(coro)
+
+
+def _refuse(name: str) -> Callable[..., Any]:
+    def refused(self: Loop, *args: Any, **kwargs: Any) -> Any:
+        for arg in args:
+            if asyncio.iscoroutine(arg):
+                arg.close()
+        raise ForeignCall(NAMES.get(name, f"loop.{name}"))
+
+    refused.__name__ = name
+    return refused
+
+
+#: What people call, where it differs from the loop's own method.
+NAMES: Final = {
+    "run_in_executor": "asyncio.to_thread / loop.run_in_executor",
+    "create_connection": "asyncio.open_connection / loop.create_connection",
+    "create_unix_connection": "asyncio.open_unix_connection / loop.create_unix_connection",
+    "create_server": "asyncio.start_server / loop.create_server",
+    "create_unix_server": "asyncio.start_unix_server / loop.create_unix_server",
+    "subprocess_exec": "asyncio.create_subprocess_exec / loop.subprocess_exec",
+    "subprocess_shell": "asyncio.create_subprocess_shell / loop.subprocess_shell",
+    "call_soon_threadsafe": "loop.call_soon_threadsafe (a thread)",
+}
+_OWN = set(vars(Loop)) | set(dir(object))
+for _name in dir(asyncio.AbstractEventLoop):
+    if not _name.startswith("_") and _name not in _OWN:
+        setattr(Loop, _name, _refuse(_name))
+Loop.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]

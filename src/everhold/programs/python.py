@@ -1,0 +1,283 @@
+"""Python programs: an `async def` on the deterministic loop.
+
+An execution holds the program's coroutine, the futures of its open queries, and what it said since the last
+delivery. Answers go in as decoded JSON, queries come out in the order asked; nothing here touches the world.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from everhold.core.codec import JSON
+from everhold.core.errors import (
+    AfterCancel,
+    AnswerFailed,
+    ChildFailed,
+    EverholdError,
+    Expired,
+    OutcomeUnknown,
+    Spinning,
+    Stuck,
+    VersionMissing,
+)
+from everhold.core.journal import Notes, Reply
+from everhold.core.metrics import Metrics
+from everhold.core.query import Answer, Query
+from everhold.core.schema import fit, unfit
+from everhold.core.session import Birth
+from everhold.core.status import Outcome, Raised, Returned, Stopped
+from everhold.ports.program import Call, Program
+from everhold.programs import asyncio_parts, purity
+from everhold.programs.context import PythonContext
+from everhold.programs.loop import Future, Loop, Task
+
+asyncio_parts.install()
+
+
+class Pending(Future):
+    """The future of an open query. Cancelling it withdraws the query."""
+
+    def __init__(self, execution: PythonExecution, q: int, type_: Any) -> None:
+        self.execution, self.q, self.type = execution, q, type_
+        super().__init__(execution.loop)
+
+    def cancel(self, msg: Any = None) -> bool:
+        done = super().cancel(msg)
+        if done:
+            self.execution.withdraw(self.q)
+        return done
+
+
+class PythonExecution:
+    def __init__(self, program: Program[Any, Any], birth: Birth, meter: Metrics) -> None:
+        self.program = program
+        self.birth = birth
+        self.meter = meter
+        self.loop = Loop(salt=hash_of(birth.seeds[0].seed))
+        self.n = -1
+        self.replaying = False
+        self.cancelled = False
+        self.recorded_versions: dict[str, int] = {}  # of the delivery being replayed
+        self.versions: dict[str, int] = {}
+        self.record: dict[str, JSON] = {}
+        self.asked_count = 0
+        self.llm_asked = 0  # llm queries of this delivery, for budgets
+        self._effects: dict[int, Callable[[], Any]] = {}
+        self._children: dict[int, Call[Any]] = {}
+        self._pending: dict[int, Pending] = {}
+        self._asked: list[Query] = []
+        self._withdrawn: list[int] = []
+        self._notes: Notes | None = None
+        self._root: Task | None = None
+        self.context = PythonContext(self)
+
+    # ---- the port
+
+    def entered(self) -> Loop:
+        return self.loop
+
+    def advance(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+        loop = self.loop
+        self.n, loop.now = n, at
+        self._asked, self._withdrawn, self._notes, self.llm_asked = [], [], None, 0
+        with purity.watched(self):
+            if self._root is None:
+                self._begin()
+            for answer in answers:
+                self._hand_over(answer)
+            if fired:
+                loop.fire()
+            if cancel is not None:
+                self._cancel(cancel)
+            else:
+                try:
+                    loop.drain()
+                except Spinning as error:
+                    return self._end(Raised(str(error), "Spinning", "", n))
+                except purity.Overtime:
+                    return self._end(Raised(str(purity.overtime()), "Spinning", "", n))
+                except SystemExit as error:
+                    return self._end(Raised(f"SystemExit: {error}", "SystemExit", "", n))
+        return self._reply(cancel)
+
+    def effect(self, q: int) -> Callable[[], Any] | None:
+        return self._effects.get(q)
+
+    def child(self, q: int) -> Call[Any] | None:
+        return self._children.get(q)
+
+    def drop(self) -> None:
+        self.loop.drop()
+        self._pending.clear()
+        self._effects.clear()
+
+    # ---- being run
+
+    def _begin(self) -> None:
+        arguments = self.program.arguments(self.birth.args)
+        coro: Any = self.program.body(self.context, **arguments)
+        self._root = self.loop.create_task(coro)
+
+    def _hand_over(self, answer: Answer) -> None:
+        pending = self._pending.pop(answer.q, None)
+        self._effects.pop(answer.q, None)
+        child = self._children.pop(answer.q, None)
+        if pending is None or pending.done():
+            return
+        if answer.error is not None:
+            pending.set_exception(_raised(answer))
+        elif pending.type is None:
+            pending.set_result(answer.value)
+        else:
+            wanted = child.program.types.get("return", Any) if child is not None else pending.type
+            try:
+                pending.set_result(answer.value if wanted is Any else fit(answer.value, wanted))
+            except EverholdError as error:
+                pending.set_exception(error)
+
+    def _cancel(self, reason: str) -> None:
+        """The program sees CancelledError once; what it asks afterwards is refused."""
+        self.cancelled = True
+        assert self._root is not None
+        self._root.cancel(reason)
+        try:
+            self.loop.drain()
+        except (Spinning, purity.Overtime, SystemExit):
+            pass
+
+    def _reply(self, cancel: str | None) -> Reply:
+        assert self._root is not None
+        if cancel is not None:
+            return self._end(Stopped(cancel))
+        if self._root.done():
+            return self._end(self._outcome(self._root))
+        due = self.loop.due()
+        if not self._pending and due is None:
+            return self._end(self._stuck())
+        return Reply(self._asked, self._withdrawn, due, None, self._notes)
+
+    def _outcome(self, root: Task) -> Outcome:
+        if root.cancelled():
+            return Raised("CancelledError: the program cancelled itself", "CancelledError", "", self.n)
+        error = root.exception()
+        if isinstance(error, purity.Overtime):
+            error = purity.overtime().with_traceback(error.__traceback__)
+        if error is None:
+            try:
+                return Returned(unfit(root.result(), self.program.types.get("return"), "the return value"))
+            except EverholdError as problem:
+                error = problem
+        return raised(error, self.n)
+
+    def _stuck(self) -> Outcome:
+        names = [f"{task.path} ({_place(task)})" for task in self.loop.living()]
+        error = Stuck(names)
+        return Raised(str(error), "Stuck", "", self.n)
+
+    def _end(self, outcome: Outcome) -> Reply:
+        self.drop()
+        return Reply([], [], None, outcome, self._notes)
+
+    # ---- what the context calls
+
+    def withdraw(self, q: int) -> None:
+        if self._pending.pop(q, None) is None or self.loop.dropped:
+            return
+        self._effects.pop(q, None)
+        if self._asked and q >= self._asked[0].q:  # asked and withdrawn in one breath: nobody heard of it
+            self._asked = [query for query in self._asked if query.q != q]
+        else:
+            self._withdrawn.append(q)
+
+    def ask(self, query: Query, type_: Any, effect: Any = None, child: Call[Any] | None = None) -> Future:
+        if self.loop.dropped:
+            return Future(self.loop)  # never done
+        if self.cancelled:
+            raise AfterCancel(query.kind)
+        q = query.q
+        pending = self._pending[q] = Pending(self, q, type_)
+        self._asked.append(query)
+        if effect is not None:
+            self._effects[q] = effect
+        if child is not None:
+            self._children[q] = child
+        return pending
+
+    def next_q(self) -> int:
+        q = self.asked_count
+        self.asked_count = q + 1
+        return q
+
+    @property
+    def silent(self) -> bool:
+        return self.replaying or self.loop.dropped
+
+    @property
+    def notes(self) -> Notes:
+        if self._notes is None:
+            self._notes = Notes(withdrawn=[], log=[], record={}, versions={})
+        return self._notes
+
+    def seed(self) -> str:
+        """The seed of the dice for this delivery: a fork has its own from its fork point on."""
+        return next(entry.seed for entry in reversed(self.birth.seeds) if self.n >= entry.since)
+
+
+def hash_of(text: str) -> int:
+    """A number from hexadecimal text, the same in every process."""
+    return int(text[:12] or "0", 16)
+
+
+def _raised(answer: Answer) -> EverholdError:
+    """The exception a program sees for an error instead of a value."""
+    error = answer.error or {}
+    code, message = error.get("code", ""), error.get("message", "")
+    if code == Expired.code:
+        return Expired(answer.id)
+    if code == OutcomeUnknown.code:
+        return OutcomeUnknown(message)
+    if code == ChildFailed.code:
+        return ChildFailed(error.get("session_id", ""), error.get("state", ""), message)
+    return AnswerFailed(message, code)
+
+
+def raised(error: BaseException, n: int) -> Raised:
+    """An error as it is stored: its words, its kind, and the user's frames."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "/everhold/programs/" not in frame.filename.replace("\\", "/")
+        and "/asyncio/" not in frame.filename.replace("\\", "/")
+    ]
+    name = type(error).__name__
+    words = str(error)
+    message = f"{name}: {words}" if words else name
+    return Raised(_clean(message), name, _clean("".join(traceback.format_list(frames[-20:]))), n)
+
+
+def _clean(text: str) -> str:
+    """Text that JSON can hold, whatever an exception put into its message."""
+    return text.encode("utf-8", "backslashreplace").decode()[:20_000]
+
+
+def _place(task: Task) -> str:
+    coro: Any = task.get_coro()
+    frame = getattr(coro, "cr_frame", None)
+    return f"{coro.__qualname__}, line {frame.f_lineno}" if frame is not None else coro.__qualname__
+
+
+class PythonHost:
+    """Finds a session's program with `find`, and begins its lives."""
+
+    def __init__(self, find: Callable[[str, int], Program[Any, Any]]) -> None:
+        self._find = find
+
+    def begin(self, birth: Birth, meter: Metrics) -> PythonExecution:
+        program = self._find(birth.program, birth.version)
+        if program.version != birth.version:
+            raise VersionMissing(program.name, birth.version, program.version)
+        return PythonExecution(program, birth, meter)
+
+

@@ -1,0 +1,5 @@
+"""Sessions in one SQLite file: the embedded default."""
+
+from everhold.stores.sqlite.store import SQLiteStore
+
+__all__ = ["SQLiteStore"]

@@ -1,0 +1,156 @@
+"""One SQLite file: opening it, keeping it private, bringing it up to date, and what its errors mean.
+
+Rules
+  1. Opening never leaves a half-made database: tables and format number land in one transaction.
+  2. A file of a newer format, or of somebody else, is refused before anything is written.
+  3. Migrations go forward, one number at a time, after a copy was made beside the file.
+  4. SQLite's own busy handler is never used: it would sleep on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from everhold.core.errors import (
+    EverholdError,
+    ReadOnlyStore,
+    StoreBusy,
+    StoreDamaged,
+    StoreFull,
+    StoreNewer,
+    StoreUnavailable,
+)
+
+#: "evrh", so that `file` and we can tell our databases from others.
+APPLICATION_ID: Final = 0x65767268
+_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def migrations() -> list[str]:
+    """The migrations in order; the first makes an empty database."""
+    folder = resources.files(__package__) / "migrations"
+    return [entry.read_text() for entry in sorted(folder.iterdir(), key=lambda e: e.name) if entry.name.endswith(".sql")]
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection with our settings; the file and its folder are made, for this user alone, if need be."""
+    try:
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        connection = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+    except OSError as error:
+        raise StoreUnavailable(str(path), error.strerror or str(error), _hint(error)) from None
+    except sqlite3.Error as error:
+        raise translated(error, str(path)) from None
+    return connection
+
+
+def _hint(error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return "Give this user the right to write the folder, or name another database."
+    return ""
+
+
+def prepare(connection: sqlite3.Connection, path: Path, steps: list[str] | None = None) -> None:
+    """Set the file up: write-ahead log, format, tables. Waits a little for another process that does the same."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return _prepare(connection, path, migrations() if steps is None else steps)
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise translated(error, str(path)) from None
+            time.sleep(0.005)
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, steps: list[str]) -> None:
+    run = connection.execute
+    found = _format(connection, path, len(steps))
+    if run("PRAGMA journal_mode").fetchone()[0] != "wal":
+        run("PRAGMA page_size = 4096")
+        if run("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+            raise StoreUnavailable(str(path), "its folder does not allow a write-ahead log", "Use a local disk.")
+    run("PRAGMA synchronous = NORMAL")
+    run("PRAGMA wal_autocheckpoint = 0")
+    run("PRAGMA fullfsync = 1")  # macOS: without it, fsync does not reach the disk
+    if found == len(steps):
+        return
+    if found:
+        _copy(connection, path, found)
+    run("BEGIN IMMEDIATE")
+    found = _format(connection, path, len(steps))  # another process may have been quicker
+    for step in steps[found:]:
+        for statement in _statements(step):
+            run(statement)
+    run(f"PRAGMA application_id = {APPLICATION_ID}")
+    run(f"PRAGMA user_version = {len(steps)}")
+    run("COMMIT")
+
+
+def _format(connection: sqlite3.Connection, path: Path, known: int) -> int:
+    """The format of the file; 0 for an empty one. Refuses what is not ours or too new."""
+    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    owner = connection.execute("PRAGMA application_id").fetchone()[0]
+    if owner != APPLICATION_ID:
+        if found or owner or connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+            raise StoreUnavailable(str(path), "it is a database of another program", "Name another file.")
+        return 0
+    if found > known:
+        raise StoreNewer(str(path), found, known)
+    return found
+
+
+def _copy(connection: sqlite3.Connection, path: Path, found: int) -> None:
+    """Keep the file as it was before a migration, beside it."""
+    target = path.with_name(f"{path.name}.format-{found}")
+    if target.exists():
+        return
+    partial = target.with_name(target.name + f".{os.getpid()}")
+    os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, 0o600))
+    copy = sqlite3.connect(partial)
+    try:
+        connection.backup(copy)
+    finally:
+        copy.close()
+    os.replace(partial, target)
+
+
+def _statements(script: str) -> list[str]:
+    """The statements of a migration; a statement ends with `;` at the end of a line."""
+    statements, lines = [], []
+    for line in script.splitlines():
+        lines.append(line)
+        if sqlite3.complete_statement("\n".join(lines)):
+            statements.append("\n".join(lines))
+            lines = []
+    return statements
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY
+
+
+def translated(error: sqlite3.Error, where: str) -> EverholdError:
+    """An SQLite error in our words."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _BUSY:
+        return StoreBusy(where, 0)
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFull(where)
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        return ReadOnlyStore(where)
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreDamaged(where, str(error))
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return StoreUnavailable(where, "the file or its folder cannot be opened")
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreUnavailable(where, f"the disk does not answer ({error})", "Check the disk; nothing was changed.")
+    return StoreDamaged(where, str(error))

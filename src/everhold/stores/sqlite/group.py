@@ -1,0 +1,240 @@
+"""Who commits when: alone in place, together in one transaction, never asleep on the loop's thread.
+
+Rules
+  1. A task that commits alone in its turn of the loop commits in place: no future, no thread, no wait.
+  2. A second task in the same turn waits for the end of the turn, and all that came by then land in one transaction;
+     each change is isolated, so one refusal never fails its neighbours.
+  3. Nobody commits in place more than `TURNS` times (with fsync: 2) without giving the loop a turn.
+  4. A write lock of another process is met with a short try and an async retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from typing import Any, Final
+
+from everhold.core.errors import EverholdError, Overtaken, StoreBusy, StoreDamaged, StoreNewer
+from everhold.ports.store import Change
+from everhold.stores.sqlite.file import is_busy, migrations, translated
+from everhold.stores.sqlite.land import DELIVER, LIGHT, delivery_row, land, light_row
+
+TURNS: Final = 16
+TURNS_FSYNCED: Final = 2
+BATCH: Final = 1000
+_FIRST_WAIT: Final = 50e-6
+_LONGEST_WAIT: Final = 2e-3
+
+Waiter = tuple[Change, int, "asyncio.Future[None]"]
+
+
+class Group:
+    """The commits of one connection."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, where: str, *, fsync: bool, patience: float, after: Callable[[int], None]
+    ) -> None:
+        self._connection = connection
+        self._run = connection.cursor().execute
+        self._many = connection.cursor()
+        self._where = where
+        self._fsync = fsync
+        self._patience = patience
+        self._after = after  # told how many changes a transaction held
+        self._turns = TURNS_FSYNCED if fsync else TURNS
+        self._owner: asyncio.Task[Any] | None = None
+        self._in_place = 0
+        self._queue: list[Waiter] = []
+        self._flushing = False
+        self._retry: asyncio.Task[None] | None = None
+
+    async def commit(self, change: Change, fence: int) -> None:
+        if self._may_go_in_place():
+            try:
+                self._alone(change, fence)
+                self._after(1)
+                return
+            except sqlite3.Error as error:
+                if not is_busy(error):
+                    raise self._translated(error) from None
+            except ValueError as error:
+                raise StoreDamaged(self._where, str(error)) from None
+        await self._together(change, fence)
+
+    def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+
+    # ---- alone
+
+    def _may_go_in_place(self) -> bool:
+        if self._flushing:
+            return False
+        task = asyncio.current_task()
+        if self._owner is None:
+            self._owner, self._in_place = task, 1
+            asyncio.get_running_loop().call_soon(self._turn_over)
+            return True
+        if self._owner is task and self._in_place < self._turns:
+            self._in_place += 1
+            return True
+        return False
+
+    def _turn_over(self) -> None:
+        self._owner = None
+
+    def _alone(self, change: Change, fence: int) -> None:
+        run = self._run
+        fsync = change.durable and not self._fsync
+        if fsync:
+            run("PRAGMA synchronous = FULL")
+        try:
+            run("BEGIN IMMEDIATE")
+            if change.light:
+                if run(LIGHT, light_row(change.head, fence)).rowcount != 1:
+                    raise Overtaken(change.id, fence)
+                for delivery in change.deliveries:
+                    run(DELIVER, delivery_row(change.head.ref, delivery))
+            else:
+                land(run, change, fence)
+            run("COMMIT")
+        except BaseException:
+            self._rolled_back()
+            raise
+        finally:
+            if fsync:
+                self._normal()
+
+    # ---- together
+
+    async def _together(self, change: Change, fence: int) -> None:
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._queue.append((change, fence, done))
+        if not self._flushing:
+            self._flushing = True
+            loop.call_soon(self._flush)
+        await done
+
+    def _flush(self) -> None:
+        try:
+            if not self._try_flush():
+                self._retry = asyncio.get_running_loop().create_task(self._flush_later())
+                return
+        except BaseException as error:  # nobody may wait for ever
+            self._fail(error)
+        self._flushed()
+
+    async def _flush_later(self) -> None:
+        wait, waited = _FIRST_WAIT, 0.0
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            while not self._try_flush():
+                waited = loop.time() - began
+                if waited > self._patience:
+                    raise StoreBusy(self._where, waited)
+                await asyncio.sleep(wait)
+                wait = min(wait * 1.5, _LONGEST_WAIT)
+        except BaseException as error:
+            self._fail(error)
+        self._flushed()
+
+    def _flushed(self) -> None:
+        if self._queue:
+            asyncio.get_running_loop().call_soon(self._flush)
+        else:
+            self._flushing = False
+
+    def _fail(self, error: BaseException) -> None:
+        queue, self._queue = self._queue, []
+        told = error if isinstance(error, EverholdError) else StoreBusy(self._where, 0)
+        for _, _, done in queue:
+            if not done.done():
+                done.set_exception(told)
+
+    def _try_flush(self) -> bool:
+        """Land what waits, in one transaction; False if another process holds the write lock."""
+        batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+        run = self._run
+        fsync = not self._fsync and any(change.durable for change, _, _ in batch)
+        try:
+            if fsync:
+                run("PRAGMA synchronous = FULL")
+            run("BEGIN IMMEDIATE")
+            refused = self._land_all(batch)
+            run("COMMIT")
+        except sqlite3.Error as error:
+            self._rolled_back()
+            if is_busy(error):
+                self._queue[:0] = batch
+                return False
+            refused = dict.fromkeys(range(len(batch)), self._translated(error))
+        finally:
+            if fsync:
+                self._normal()
+        for index, (_, _, done) in enumerate(batch):
+            if done.done():
+                continue
+            if index in refused:
+                done.set_exception(refused[index])
+            else:
+                done.set_result(None)
+        self._after(len(batch))
+        return True
+
+    def _land_all(self, batch: list[Waiter]) -> dict[int, EverholdError]:
+        if all(change.light for change, _, _ in batch) and self._land_light(batch):
+            return {}
+        refused: dict[int, EverholdError] = {}
+        run = self._run
+        for index, (change, fence, _) in enumerate(batch):
+            run("SAVEPOINT one")
+            try:
+                land(run, change, fence)
+            except EverholdError as error:
+                run("ROLLBACK TO one")
+                refused[index] = error
+            except ValueError as error:
+                run("ROLLBACK TO one")
+                refused[index] = StoreDamaged(self._where, str(error))
+            run("RELEASE one")
+        return refused
+
+    def _land_light(self, batch: list[Waiter]) -> bool:
+        """All at once; False, and nothing changed, if any of them is refused."""
+        many, run = self._many, self._run
+        run("SAVEPOINT all_of_them")
+        many.executemany(LIGHT, [light_row(change.head, fence) for change, fence, _ in batch])
+        if many.rowcount == len(batch):
+            many.executemany(
+                DELIVER, [delivery_row(change.head.ref, d) for change, _, _ in batch for d in change.deliveries]
+            )
+            run("RELEASE all_of_them")
+            return True
+        run("ROLLBACK TO all_of_them")
+        run("RELEASE all_of_them")
+        return False
+
+    # ---- when it goes wrong
+
+    def _rolled_back(self) -> None:
+        if self._connection.in_transaction:
+            self._run("ROLLBACK")
+
+    def _normal(self) -> None:
+        self._run("PRAGMA synchronous = NORMAL")
+
+    def _translated(self, error: sqlite3.Error) -> EverholdError:
+        return newer(self._connection, self._where) or translated(error, self._where)
+
+
+def newer(connection: sqlite3.Connection, where: str) -> StoreNewer | None:
+    """Whether the file was brought to a newer format under us."""
+    try:
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error:
+        return None
+    known = len(migrations())
+    return StoreNewer(where, found, known) if found > known else None

@@ -1,0 +1,405 @@
+"""Sessions in one SQLite file: the verbs of `everhold.ports.Store`.
+
+One connection, on the loop's thread. Reads of more than one statement happen in one read transaction, so that a
+session is never seen half old and half new. Checkpoints are mostly done by a thread; the loop finishes the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import JSON, loads, seal
+from everhold.core.errors import BadSetting, BadValue, Overtaken, StillNeeded, StoreDamaged, UnknownSession
+from everhold.core.journal import Delivery, decode, open_queries
+from everhold.core.query import ANSWERABLE, Kind, Query
+from everhold.core.session import Birth, Head, SessionId, State
+from everhold.ports.store import Change, Effect, Filter, Letter, Problem, Record, Summary, Worker
+from everhold.stores.sqlite import verify
+from everhold.stores.sqlite.file import connect, prepare, translated
+from everhold.stores.sqlite.group import Group, newer
+from everhold.stores.sqlite.land import HEAD_COLUMNS, read_head
+
+DURABILITY: Final = ("process", "mixed", "power")
+#: Commits between two checkpoints, and how large the write-ahead log may be before the loop helps.
+CHECKPOINT_EVERY: Final = 1000
+WAL_LIMIT: Final = 8 * 1024 * 1024
+
+_birth = msgspec.json.Decoder(Birth).decode
+_query = msgspec.json.Decoder(Query).decode
+
+
+class SQLiteStore:
+    def __init__(self, path: str | Path, *, durability: str = "mixed", patience: float = 30.0) -> None:
+        if durability not in DURABILITY:
+            raise BadSetting("durability", f"{durability!r} is none of {', '.join(DURABILITY)}")
+        self.path = Path(path)
+        self.where = str(path)
+        self.durability = durability
+        self._patience = patience
+        self._connection: sqlite3.Connection = None  # type: ignore[assignment]
+        self._group: Group = None  # type: ignore[assignment]
+        self._thread: ThreadPoolExecutor | None = None
+        self._since_checkpoint = 0
+        self._checkpointing = False
+        self._seen_version = 0
+
+    async def open(self) -> None:
+        connection = connect(self.path)
+        try:
+            prepare(connection, self.path)
+        except BaseException:
+            connection.close()
+            raise
+        if self.durability == "power":
+            connection.execute("PRAGMA synchronous = FULL")
+        self._connection = connection
+        self._run = connection.cursor().execute
+        self._group = Group(
+            connection,
+            self.where,
+            fsync=self.durability == "power",
+            patience=self._patience,
+            after=self._committed,
+        )
+        self._seen_version = self._data_version()
+
+    async def close(self) -> None:
+        if self._connection is None:
+            return
+        self._group.close()
+        if self._thread is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+        self._connection.close()
+        self._connection = None  # type: ignore[assignment]
+
+    # ---- the write verb
+
+    async def commit(self, change: Change, fence: int) -> None:
+        await self._group.commit(change, fence)
+
+    # ---- reading
+
+    async def load(self, session_id: str, since: int = 0) -> Record:
+        with self._reading():
+            birth, head, origin = self._session(session_id)
+            first = head.open_from if since < 0 else since
+            deliveries = self._deliveries(head.ref, first, birth.origin_n, origin)
+            letters = self._letters(head.ref) if head.mail else []
+            effects = [] if head.ended else self._effects(head.ref)
+        return Record(birth, head, deliveries, letters, effects)
+
+    def _session(self, session_id: str) -> tuple[Birth, Head, int | None]:
+        statement = (
+            f"SELECT s.birth, s.seal, s.origin, {HEAD_COLUMNS} FROM session s JOIN head_1 h ON h.ref = s.ref"
+            " WHERE s.id = ? AND s.deleted = 0"
+        )
+        row = self._run(statement, (session_id,)).fetchone()
+        if row is None:
+            raise UnknownSession(session_id, self.where)
+        if seal(row[0]) != row[1]:
+            raise ValueError(f"session {session_id} does not match its seal")
+        return _birth(row[0]), read_head(row[3:]), row[2]
+
+    def _deliveries(self, ref: int, first: int, origin_n: int, origin: int | None) -> list[Delivery]:
+        """Deliveries from `first` on; those up to `origin_n` are the origin's."""
+        earlier: list[Delivery] = []
+        if origin is not None and first <= origin_n:
+            row = self._run("SELECT origin, origin_n FROM session WHERE ref = ?", (origin,)).fetchone()
+            older, older_n = row if row is not None else (None, -1)
+            shared = self._deliveries(origin, first, older_n, older)
+            earlier = [delivery for delivery in shared if delivery.n <= origin_n]
+        statement = (
+            "SELECT n, at, answers, asked, notes, seal FROM journal WHERE session = ? AND n >= ? ORDER BY n"
+        )
+        for n, at, answers, asked, notes, sealed in self._run(statement, (ref, max(first, origin_n + 1))):
+            if seal(n, at, answers, asked, notes) != sealed:
+                raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
+            earlier.append(decode(n, at, answers, asked, notes))
+        return earlier
+
+    def _letters(self, ref: int) -> list[Letter]:
+        rows = self._run("SELECT kind, body, at, id, seal FROM letter WHERE session = ? ORDER BY id", (ref,))
+        letters = []
+        for kind, body, at, letter_id, sealed in rows:
+            if seal(kind, body, at) != sealed:
+                raise ValueError(f"letter {letter_id} does not match its seal")
+            letters.append(Letter(kind, loads(body), at, letter_id))
+        return letters
+
+    def _effects(self, ref: int) -> list[Effect]:
+        rows = self._run("SELECT q, worker, since FROM effect WHERE session = ? ORDER BY q", (ref,))
+        return [Effect(q, worker, since) for q, worker, since in rows]
+
+    async def find(self, key: str) -> SessionId | None:
+        with self._reading():
+            row = self._run("SELECT id FROM session WHERE key = ? AND deleted = 0", (key,)).fetchone()
+        return None if row is None else SessionId(row[0])
+
+    async def list(self, wanted: Filter) -> list[Summary]:
+        where, values = ["s.deleted = 0"], []
+
+        def also(condition: str, *given: Any) -> None:
+            where.append(condition)
+            values.extend(given)
+
+        if wanted.state:
+            also(f"h.state IN ({', '.join('?' * len(wanted.state))})", *(state.value for state in wanted.state))
+        if wanted.program is not None:
+            also("(s.program = ? OR s.program LIKE '%:' || ?)", wanted.program, wanted.program)
+        for name, value in wanted.labels.items():
+            also("EXISTS (SELECT 1 FROM json_each(s.birth, '$.labels') l WHERE l.key = ? AND l.value = ?)", name, value)
+        if wanted.parent is not None:
+            also("s.parent = ?", wanted.parent)
+        if wanted.older_than is not None:
+            also("h.updated_at < ?", wanted.older_than)
+        if wanted.newer_than is not None:
+            also("h.updated_at >= ?", wanted.newer_than)
+        if wanted.prefix:
+            also("substr(s.id, 1, ?) = ?", len(wanted.prefix), wanted.prefix)
+        if wanted.after is not None:
+            also("(s.created_at, s.id) < (SELECT created_at, id FROM session WHERE id = ?)", wanted.after)
+        statement = (
+            f"SELECT s.birth, {HEAD_COLUMNS} FROM session s JOIN head_1 h ON h.ref = s.ref"
+            f" WHERE {' AND '.join(where)} ORDER BY s.created_at DESC, s.id DESC LIMIT ?"
+        )
+        with self._reading():
+            rows = self._run(statement, (*values, wanted.limit)).fetchall()
+            return [Summary(_birth(row[0]), read_head(row[1:])) for row in rows]
+
+    async def inbox(self, *, kind: Kind | None, to: str | None, limit: int) -> list[tuple[Birth, Query, float]]:
+        with self._reading():
+            found = self._notices(kind, to, limit)
+            if kind in (None, Kind.LLM, Kind.TOOL) and to is None:
+                found += self._unnoticed(kind, limit)
+        found.sort(key=lambda entry: entry[2])
+        return found[:limit]
+
+    def _notices(self, kind: Kind | None, to: str | None, limit: int) -> list[tuple[Birth, Query, float]]:
+        rows = self._run(
+            "SELECT s.birth, n.query, n.asked_at FROM notice n JOIN session s ON s.ref = n.session"
+            " WHERE (? IS NULL OR n.kind = ?) AND (? IS NULL OR n.addressee = ?)"
+            " ORDER BY n.asked_at LIMIT ?",
+            (kind, kind, to, to, limit),
+        ).fetchall()
+        return [(_birth(birth), _query(query), asked_at) for birth, query, asked_at in rows]
+
+    def _unnoticed(self, kind: Kind | None, limit: int) -> list[tuple[Birth, Query, float]]:
+        """Open queries that have no notice: they are found through the journals of live sessions."""
+        found: list[tuple[Birth, Query, float]] = []
+        rows = self._run(
+            "SELECT s.ref, s.birth, s.origin, s.origin_n, h.open_from, h.mail FROM head_1 h"
+            " JOIN session s ON s.ref = h.ref WHERE h.state IN ('running', 'paused') AND h.open_from <= h.n"
+            " AND s.deleted = 0 ORDER BY s.ref"
+        ).fetchall()
+        for ref, birth, origin, origin_n, open_from, mail in rows:
+            hidden = {q for (q,) in self._run("SELECT q FROM notice WHERE session = ?", (ref,))}
+            hidden |= {effect.q for effect in self._effects(ref)}
+            if mail:
+                hidden |= {letter.body["q"] for letter in self._letters(ref) if letter.kind == "answer"}
+            for entry in open_queries(self._deliveries(ref, open_from, origin_n, origin)).values():
+                query = entry.query
+                if query.q not in hidden and query.kind in ANSWERABLE and kind in (None, query.kind):
+                    found.append((_birth(birth), query, entry.at))
+            if len(found) >= limit:
+                break
+        return found
+
+    async def due(self, now: float, limit: int) -> list[SessionId]:
+        statement = (
+            "SELECT s.id FROM session s JOIN (SELECT ref FROM head_1 WHERE due_at <= ?"
+            " UNION SELECT ref FROM head_1 WHERE mail > 0) h ON h.ref = s.ref WHERE s.deleted = 0 LIMIT ?"
+        )
+        with self._reading():
+            return [SessionId(row[0]) for row in self._run(statement, (now, limit))]
+
+    async def next_due(self) -> float | None:
+        with self._reading():
+            found: float | None = self._run("SELECT min(due_at) FROM head_1 WHERE due_at IS NOT NULL").fetchone()[0]
+        return found
+
+    async def orphans(self, alive: set[str]) -> list[SessionId]:
+        with self._reading():
+            rows = self._run(
+                "SELECT DISTINCT s.id, e.worker FROM effect e JOIN session s ON s.ref = e.session"
+            ).fetchall()
+        return list(dict.fromkeys(SessionId(row[0]) for row in rows if row[1] not in alive))
+
+    # ---- durable values
+
+    async def value(self, namespace: str, key: str) -> tuple[list[JSON] | None, int]:
+        with self._reading():
+            row = self._run(
+                "SELECT value, version, seal FROM value WHERE namespace = ? AND key = ?", (namespace, key)
+            ).fetchone()
+            if row is None:
+                return None, 0
+            if seal(namespace, key, row[0], row[1]) != row[2]:
+                raise ValueError(f"the value {namespace}/{key} does not match its seal")
+        return (None if row[0] is None else loads(row[0])), row[1]
+
+    async def keys(self, namespace: str) -> list[str]:
+        with self._reading():
+            rows = self._run(
+                "SELECT key FROM value WHERE namespace = ? AND value IS NOT NULL ORDER BY key", (namespace,)
+            )
+            return [row[0] for row in rows]
+
+    # ---- workers
+
+    async def beat(self, worker: Worker) -> None:
+        row = (worker.id, worker.host, worker.pid, float(worker.seen_at))
+        await self._write(
+            lambda: self._run("INSERT OR REPLACE INTO worker (id, host, pid, seen_at) VALUES (?, ?, ?, ?)", row)
+        )
+
+    async def workers(self) -> list[Worker]:
+        with self._reading():
+            return [Worker(*row) for row in self._run("SELECT id, host, pid, seen_at FROM worker")]
+
+    async def release(self, worker_id: str) -> None:
+        await self._write(lambda: self._run("DELETE FROM worker WHERE id = ?", (worker_id,)))
+
+    # ---- letting go
+
+    async def delete(self, session_id: str, fence: int) -> int:
+        return await self._write(lambda: self._delete(session_id, fence))
+
+    def _delete(self, session_id: str, fence: int) -> int:
+        birth, head, origin = self._session(session_id)
+        if head.revision != fence:
+            raise Overtaken(session_id, fence)
+        if head.state is State.RUNNING:
+            raise StillNeeded(session_id, "it is running", "Cancel it first.")
+        ref = head.ref
+        for table in ("notice", "effect", "letter"):
+            self._run(f"DELETE FROM {table} WHERE session = ?", (ref,))
+        self._run("DELETE FROM head_1 WHERE ref = ?", (ref,))
+        self._run("UPDATE session SET deleted = 1, key = NULL WHERE ref = ?", (ref,))
+        self._forget(ref, origin)
+        kept: int = self._run("SELECT count(*) FROM journal WHERE session = ?", (ref,)).fetchone()[0]
+        return kept
+
+    def _forget(self, ref: int, origin: int | None) -> None:
+        """Remove what no fork needs of a deleted session, and of deleted sessions before it."""
+        shared = self._run("SELECT max(origin_n) FROM session WHERE origin = ?", (ref,)).fetchone()[0]
+        self._run("DELETE FROM journal WHERE session = ? AND n > ?", (ref, -1 if shared is None else shared))
+        if shared is None:
+            self._run("DELETE FROM session WHERE ref = ?", (ref,))
+            if origin is not None:
+                row = self._run("SELECT deleted, origin FROM session WHERE ref = ?", (origin,)).fetchone()
+                if row is not None and row[0]:
+                    self._forget(origin, row[1])
+
+    # ---- looking after the file
+
+    async def changed(self) -> bool:
+        before, self._seen_version = self._seen_version, self._data_version()
+        return before != self._seen_version
+
+    def _data_version(self) -> int:
+        with self._translating():
+            found: int = self._run("PRAGMA data_version").fetchone()[0]
+        return found
+
+    async def verify(self) -> list[Problem]:
+        with self._reading():
+            return verify.problems(self._connection)
+
+    def stats(self) -> dict[str, Any]:
+        size = sum(
+            (path.stat().st_size if path.exists() else 0)
+            for path in (self.path, self.path.with_name(self.path.name + "-wal"))
+        )
+        found = self._run("PRAGMA user_version").fetchone()[0]
+        return {"where": self.where, "kind": "sqlite", "format": found, "bytes": size, "durability": self.durability}
+
+    async def _write(self, act: Callable[[], Any]) -> Any:
+        """Do a rare write; waits, awake, for other processes."""
+        loop = asyncio.get_running_loop()
+        began, wait = loop.time(), 50e-6
+        while True:
+            try:
+                with self._translating():
+                    self._run("BEGIN IMMEDIATE")
+                    try:
+                        result = act()
+                        self._run("COMMIT")
+                    finally:
+                        if self._connection.in_transaction:
+                            self._run("ROLLBACK")
+                return result.rowcount if isinstance(result, sqlite3.Cursor) else result
+            except Busy as busy:
+                if loop.time() - began > self._patience:
+                    raise busy.error from None
+            await asyncio.sleep(wait)
+            wait = min(wait * 1.5, 2e-3)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """One moment's view of the file."""
+        with self._translating():
+            self._run("BEGIN")
+            try:
+                yield
+            finally:
+                if self._connection.in_transaction:
+                    self._run("COMMIT")
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            found = newer(self._connection, self.where) or translated(error, self.where)
+            raise Busy(found) if found.code == "store_busy" else found from None
+        except (ValueError, KeyError, TypeError, BadValue, msgspec.MsgspecError) as error:
+            raise StoreDamaged(self.where, str(error)) from None
+
+    def _committed(self, changes: int) -> None:
+        self._since_checkpoint += changes
+        if self._since_checkpoint >= CHECKPOINT_EVERY and not self._checkpointing:
+            self._since_checkpoint, self._checkpointing = 0, True
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, "everhold-checkpoint")
+            loop = asyncio.get_running_loop()
+            loop.run_in_executor(self._thread, _checkpoint, self.path).add_done_callback(self._checkpointed)
+
+    def _checkpointed(self, _: asyncio.Future[None]) -> None:
+        self._checkpointing = False
+        if self._connection is not None and self._wal_size() > WAL_LIMIT:
+            self._run("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def _wal_size(self) -> int:
+        try:
+            return self.path.with_name(self.path.name + "-wal").stat().st_size
+        except OSError:
+            return 0
+
+
+class Busy(Exception):
+    """The file is locked by another process; tried again by whoever can wait."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _checkpoint(path: Path) -> None:
+    """Move the write-ahead log into the file, as far as no reader is in the way."""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=0)
+    try:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    except sqlite3.Error:
+        pass  # the next one will do it
+    finally:
+        connection.close()
+
+

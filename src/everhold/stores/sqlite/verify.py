@@ -1,0 +1,149 @@
+"""What `verify` looks for in a file: damage SQLite sees, broken seals, gaps, dangling references."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from everhold.core.codec import loads, seal
+from everhold.core.errors import EverholdError
+from everhold.core.journal import Delivery, decode, open_from, open_queries
+from everhold.core.query import Query
+from everhold.core.session import Birth, Head
+from everhold.ports.store import Problem
+from everhold.stores.sqlite.land import HEAD_COLUMNS, read_head
+
+
+def problems(connection: sqlite3.Connection) -> list[Problem]:
+    """Everything that is wrong, in the order found; an empty list means that all is well."""
+    found = []
+    for (line,) in connection.execute("PRAGMA integrity_check"):
+        if line != "ok":
+            found.append(Problem("", "damaged_file", line))
+    try:
+        found.extend(_sessions(connection))
+        found.extend(_loose_rows(connection))
+    except sqlite3.Error as error:
+        found.append(Problem("", "damaged_file", str(error)))
+    return found
+
+
+def _sessions(connection: sqlite3.Connection) -> Iterator[Problem]:
+    rows = connection.execute("SELECT ref, id, key, program, birth, seal, deleted, origin, origin_n FROM session").fetchall()
+    known = {row[0]: row for row in rows}
+    for ref, session_id, key, program, birth, sealed, deleted, origin, origin_n in rows:
+        if seal(birth) != sealed:
+            yield Problem(str(session_id), "broken_seal", "its birth")
+            continue
+        try:
+            born = msgspec.json.decode(birth, type=Birth)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            yield Problem(str(session_id), "unreadable", str(error))
+            continue
+        if born.id != session_id or born.program != program or (not deleted and born.key != key):
+            yield Problem(str(session_id), "mismatch", "its row does not say what its birth says")
+        if (origin is None) != (born.origin is None) or (origin is not None and origin not in known):
+            yield Problem(session_id, "dangling_origin", f"it was forked from {born.origin}, which is not there")
+            continue
+        if not deleted:
+            yield from _session(connection, ref, session_id, known, origin_n)
+
+
+def _session(
+    connection: sqlite3.Connection, ref: int, session_id: str, known: dict[int, Any], origin_n: int
+) -> Iterator[Problem]:
+    row = connection.execute(f"SELECT {HEAD_COLUMNS} FROM head_1 h WHERE ref = ?", (ref,)).fetchone()
+    if row is None:
+        yield Problem(session_id, "no_head", "it has no head")
+        return
+    try:
+        head = read_head(row)
+    except (ValueError, msgspec.MsgspecError) as error:
+        yield Problem(session_id, "broken_seal", str(error))
+        return
+    deliveries: list[Delivery] = []
+    for delivery in _chain(connection, ref, known):
+        if isinstance(delivery, Problem):
+            yield delivery
+            return
+        deliveries.append(delivery)
+    numbers = [delivery.n for delivery in deliveries]
+    if numbers != list(range(head.n + 1)):
+        missing = sorted(set(range(head.n + 1)) - set(numbers))
+        yield Problem(session_id, "gap", f"{len(numbers)} deliveries for step {head.n}; missing {missing[:5]}")
+        return
+    yield from _open(connection, session_id, head, deliveries)
+
+
+def _open(
+    connection: sqlite3.Connection, session_id: str, head: Head, deliveries: list[Delivery]
+) -> Iterator[Problem]:
+    opened = open_queries(deliveries)
+    if not head.ended and open_from(opened, head.n) < head.open_from:
+        yield Problem(session_id, "open_from", f"open queries from {open_from(opened, head.n)} on, not {head.open_from}")
+    last = deliveries[-1].notes.outcome if deliveries and deliveries[-1].notes is not None else None
+    if head.ended != (last is not None):
+        yield Problem(session_id, "end", f"it is {head.state}, and its journal {'ends' if last else 'goes on'}")
+    for table in ("notice", "effect"):
+        for (q,) in connection.execute(f"SELECT q FROM {table} WHERE session = ?", (head.ref,)):
+            if q not in opened:
+                yield Problem(session_id, f"dangling_{table}", f"q-{q} is not open")
+    for q, text in connection.execute("SELECT q, query FROM notice WHERE session = ?", (head.ref,)):
+        try:
+            if q in opened and msgspec.json.decode(text, type=Query) != opened[q].query:
+                yield Problem(session_id, "mismatch", f"the notice of q-{q} is not what was asked")
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            yield Problem(session_id, "unreadable", f"the notice of q-{q}: {error}")
+    count = connection.execute("SELECT count(*) FROM letter WHERE session = ?", (head.ref,)).fetchone()[0]
+    if count != head.mail and not head.ended:
+        yield Problem(session_id, "mail", f"{count} letters, its head says {head.mail}")
+
+
+def _chain(connection: sqlite3.Connection, ref: int, known: dict[int, Any]) -> Iterator[Delivery | Problem]:
+    """Every delivery of a session, those shared with its origins first."""
+    spans, upto = [], None
+    at: int | None = ref
+    while at is not None and len(spans) <= len(known):
+        spans.append((at, upto))
+        row = known[at]
+        at, upto = row[7], (row[8] if upto is None else min(upto, row[8]))
+    for source, last in reversed(spans):
+        rows = connection.execute(
+            "SELECT n, at, answers, asked, notes, seal FROM journal WHERE session = ? ORDER BY n", (source,)
+        )
+        for n, moment, answers, asked, notes, sealed in rows.fetchall():
+            if last is not None and n > last:
+                break
+            if seal(n, moment, answers, asked, notes) != sealed:
+                yield Problem(known[source][1], "broken_seal", f"delivery {n}")
+                return
+            try:
+                yield decode(n, moment, answers, asked, notes)
+            except (msgspec.MsgspecError, UnicodeError) as error:
+                yield Problem(known[source][1], "unreadable", f"delivery {n}: {error}")
+                return
+
+
+def _loose_rows(connection: sqlite3.Connection) -> Iterator[Problem]:
+    for table in ("journal", "notice", "effect", "letter"):
+        rows = connection.execute(
+            f"SELECT DISTINCT session FROM {table} WHERE session NOT IN (SELECT ref FROM session)"
+        )
+        for (ref,) in rows.fetchall():
+            yield Problem("", f"dangling_{table}", f"rows of session number {ref}, which is not there")
+    for (ref,) in connection.execute("SELECT ref FROM head_1 WHERE ref NOT IN (SELECT ref FROM session)").fetchall():
+        yield Problem("", "dangling_head", f"the head of session number {ref}, which is not there")
+    for letter_id, kind, body, at, sealed in connection.execute("SELECT id, kind, body, at, seal FROM letter"):
+        if seal(kind, body, at) != sealed:
+            yield Problem("", "broken_seal", f"letter {letter_id}")
+    for namespace, key, value, version, sealed in connection.execute("SELECT * FROM value"):
+        if seal(namespace, key, value, version) != sealed:
+            yield Problem("", "broken_seal", f"the value {namespace}/{key}")
+        elif value is not None:
+            try:
+                loads(value)
+            except EverholdError as error:
+                yield Problem("", "unreadable", f"the value {namespace}/{key}: {error}")
