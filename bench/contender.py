@@ -35,7 +35,7 @@ CONTENDERS: Final = {
             FLOOR,
             "bench.floor",
             {Level.NORMAL: 100, Level.FULL: 20},
-            title="floor: coroutine + one commit",
+            title="floor",
         ),
         Contender(
             OURS,
@@ -48,7 +48,16 @@ CONTENDERS: Final = {
             "bench.peers.langgraph_worker",
             {Level.NORMAL: 2, Level.FULL: 2, Level.MEMORY: 2},
             peer="langgraph",
-            title="LangGraph: `interrupt()`, SqliteSaver / InMemorySaver",
+            options={"form": "loop"},
+            title="LangGraph, its fastest form",
+        ),
+        Contender(
+            "langgraph-default",
+            "bench.peers.langgraph_worker",
+            {Level.NORMAL: 2, Level.FULL: 2, Level.MEMORY: 2},
+            peer="langgraph",
+            options={"form": "visit"},
+            title="LangGraph, its usual form",
         ),
         Contender(
             "dbos-step",
@@ -56,7 +65,7 @@ CONTENDERS: Final = {
             {Level.NORMAL: 2, Level.FULL: 2},
             peer="dbos",
             options={"form": "step"},
-            title="DBOS: a step (no pause, question not stored)",
+            title="DBOS, a step (no pause)",
         ),
         Contender(
             "dbos-recv",
@@ -64,7 +73,7 @@ CONTENDERS: Final = {
             {Level.NORMAL: 1, Level.FULL: 1},
             peer="dbos",
             options={"form": "recv"},
-            title="DBOS: `recv` (question not stored)",
+            title="DBOS, `recv`",
         ),
     )
 }

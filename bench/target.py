@@ -29,8 +29,27 @@ class Target:
 TARGETS: Final = (
     Target("step.normal.everhold.over_floor", "durable step over the floor's, `NORMAL`", 2.8),
     Target("step.full.everhold.over_floor", "durable step over the floor's, `FULL`", 1.6),
-    Target("step.normal.langgraph.over_everhold", "LangGraph's step over ours, `NORMAL`", 40, at_least=True),
-    Target("step.full.langgraph.over_everhold", "LangGraph's step over ours, `FULL`", 10, at_least=True),
+    Target(
+        "step.normal.langgraph-default.over_everhold",
+        "LangGraph's usual form over ours, `NORMAL`",
+        40,
+        at_least=True,
+    ),
+    Target(
+        "step.normal.langgraph.over_everhold",
+        "LangGraph's fastest form over ours, `NORMAL`",
+        40,
+        at_least=True,
+    ),
+    Target(
+        "step.full.langgraph-default.over_everhold",
+        "LangGraph's usual form over ours, `FULL`",
+        10,
+        at_least=True,
+    ),
+    Target(
+        "step.full.langgraph.over_everhold", "LangGraph's fastest form over ours, `FULL`", 10, at_least=True
+    ),
     Target("step.memory.everhold.us", "step in the memory store", 18),
     Target("crowd.normal.everhold.steps_per_s", "1000 sessions at once, `NORMAL`", 20_000, at_least=True),
     Target("crowd.normal.everhold.busy_steps_per_s", "… with a busy loop", 20_000, at_least=True),

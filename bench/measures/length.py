@@ -9,8 +9,6 @@ from bench.stage import Stage, alternate
 from bench.work import Level
 from bench.worker import Worker
 
-PEER_ROUNDS = 3
-
 
 def measure(stage: Stage) -> Iterator[Figure]:
     for level in DURABLE:
@@ -25,7 +23,7 @@ def measure(stage: Stage) -> Iterator[Figure]:
 def _slices(stage: Stage, level: Level, contender: Contender) -> list[Reply]:
     """A session per slice; early and late steps are compared within it, so no floor is needed beside it."""
     pauses = stage.scale.peer_long if contender.peer else stage.scale.long
-    rounds = min(PEER_ROUNDS, stage.scale.rounds) if contender.peer else stage.scale.rounds
+    rounds = 1 if contender.peer else stage.scale.rounds
 
     def slice_(_name: str, worker: Worker) -> Reply:
         return worker.ask("length", pauses=pauses)
