@@ -1,9 +1,9 @@
 """LangGraph: nodes that call `interrupt()`, resumed with `Command(resume=...)`, in two forms.
 
 `loop`   one node that asks in a loop, `durability="exit"`: the fastest and smallest of all that its
-         documentation shows, kept so that nobody can say that the peer was handicapped. It is no less durable
-         than the other modes here, because each `invoke` ends at the next interrupt and returns after its writes are
-         committed; `open` proves it by playing a session with a new connection for each step.
+         documentation shows, so that nobody can say that the peer was handicapped. It is no less durable
+         than the other modes here, because each `invoke` ends at the next interrupt and returns after its
+         writes are committed; `open` proves it by playing a session with a new connection for each step.
 `visit`  one question per visit of a node, the answers kept in the graph's state, the default durability: how
          a conversation is usually written.
 
