@@ -1,0 +1,243 @@
+"""Types as JSON Schemas, and the door that answers pass.
+
+A program names the type of an answer; the query stores its schema, so that a process without the program can
+check what comes in. Checking itself is in `checker`; this file goes between types, schemas and plain values.
+
+Rules
+  1. The schema of a type depends on the type alone: not on the process, the order of imports or the Python.
+  2. Pydantic is met by the names of its methods and never imported.
+  3. What `unfit` makes of a value of a type, `fit` can read again.
+  4. Without a type, or with one that JSON has anyway, only plain JSON passes: nothing is changed unasked.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from everhold.core import codec
+from everhold.core.checker import Schema, check, describe, joined, show, takes_text, usable
+from everhold.core.codec import JSON
+from everhold.core.errors import AnswerRefused, BadValue
+
+__all__ = ["Schema", "check", "fit", "read", "schema_of", "unfit", "usable"]
+
+_TYPED: Final = (
+    "Use a dataclass, msgspec or pydantic model, TypedDict, NamedTuple, Enum, Literal or JSON's types."
+)
+_FENCE: Final = re.compile(r"```[\w+-]*\s*\n(.*?)\s*```", re.DOTALL)
+_EXPECTED: Final = re.compile(r"(?:Expected|Input should be) (?P<expected>.+?)(?:, got (?P<got>.+))?")
+_PLACE: Final = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$(?P<where>.*)`)?", re.DOTALL)
+
+
+def schema_of(type_: Any) -> dict[str, JSON]:
+    """The JSON Schema of a type, to be read only; a dict is taken as one. `BadValue` if there is none."""
+    if isinstance(type_, dict):
+        usable(type_)
+        return codec.plain(type_, "the schema")  # type: ignore[no-any-return]
+    try:
+        # `int | str` equals `str | int` but has another schema: only the text tells them apart
+        return _remembered(type_, repr(type_))
+    except TypeError:  # not hashable
+        return _generated(type_)
+
+
+def read(answer: object, schema: dict[str, JSON] | None) -> JSON:
+    """The value to store for an answer, or `AnswerRefused`. Text is read as JSON where only JSON can fit."""
+    value = codec.plain(answer, "answer")
+    if schema is None:
+        if not isinstance(value, str):
+            raise AnswerRefused("answer", "a string", show(value))
+        return value
+    if isinstance(value, str) and not takes_text(schema, schema):
+        value = _parsed(value, schema)
+    check(value, schema)
+    return value
+
+
+def fit(value: JSON, type_: Any, path: str = "answer") -> Any:
+    """A plain value as the type says, or `AnswerRefused`."""
+    if _is_open(type_):
+        return value
+    if isinstance(type_, dict):
+        check(value, type_, path)
+        return value
+    if _is_model(type_) or _is_adapter(type_):
+        return _validated(type_, value, path)
+    try:
+        return msgspec.convert(value, type_, str_keys=True, dec_hook=_decoded)
+    except msgspec.ValidationError as error:
+        found = _PLACE.fullmatch(str(error))
+        assert found is not None
+        raise _misfit(path + (found["where"] or ""), found["what"], "another value", type_) from None
+    except TypeError as error:
+        raise _unsupported(type_, error) from None
+
+
+def unfit(value: object, type_: Any, path: str) -> JSON:
+    """A value of a type as plain JSON, or `BadValue` with the path of what does not fit."""
+    if _is_open(type_) or _is_plain(type_):
+        return codec.plain(value, path)
+    try:
+        plain = codec.plain(value if isinstance(type_, dict) else _built(value, type_, path), path)
+        fit(plain, type_, path)
+    except AnswerRefused as error:
+        raise BadValue(error.path, f"it should be {error.expected}, not {error.got}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadValue(path, f"it has no form in JSON ({error})") from None
+    return plain
+
+
+def _parsed(text: str, schema: dict[str, JSON]) -> JSON:
+    bare = text.strip()
+    fenced = _FENCE.fullmatch(bare)
+    try:
+        value = codec.loads(fenced[1] if fenced else bare)
+    except BadValue:
+        raise AnswerRefused(
+            "answer", describe(schema, schema), f"text that is not JSON: {show(text)}"
+        ) from None
+    return codec.plain(value, "answer")
+
+
+# From a type to its schema
+
+
+@lru_cache(maxsize=1024)
+def _remembered(type_: Any, text: str) -> dict[str, JSON]:
+    return _generated(type_)
+
+
+def _generated(type_: Any) -> dict[str, JSON]:
+    try:
+        schema = codec.plain(_raw(type_), f"the schema of {_name(type_)}")
+    except (TypeError, ValueError, NameError, AttributeError, RuntimeError) as error:
+        raise _unsupported(type_, error) from None
+    usable(schema)
+    return schema  # type: ignore[no-any-return]
+
+
+def _raw(type_: Any) -> dict[str, Any]:
+    if _is_adapter(type_):
+        return type_.json_schema()  # type: ignore[no-any-return]
+    if _is_model(type_):
+        return type_.model_json_schema()  # type: ignore[no-any-return]
+    msgspec.json.Decoder(type_, dec_hook=_decoded)  # refuses what could be described but never read
+    lifted: dict[str, Any] = {}
+
+    def of_model(model: Any) -> dict[str, Any]:
+        if not _is_model(model):
+            raise NotImplementedError
+        part: dict[str, Any] = model.model_json_schema()
+        _add(lifted, part.pop("$defs", {}))
+        return part
+
+    schema = msgspec.json.schema(type_, schema_hook=of_model)
+    for part in schema.get("$defs", {}).values():
+        if "description" in part:  # a docstring, whose indentation differs between Pythons
+            part["description"] = " ".join(part["description"].split())
+    if lifted:
+        _add(schema.setdefault("$defs", {}), lifted)
+    return schema
+
+
+def _add(defs: dict[str, Any], more: dict[str, Any]) -> None:
+    for name, part in more.items():
+        if defs.setdefault(name, part) != part:
+            raise TypeError(f"two types in it are called {name}")
+
+
+def _unsupported(type_: Any, error: Exception) -> BadValue:
+    lines = [line for line in str(error).splitlines() if not line.startswith("For further")]
+    refusal = BadValue(f"the type {_name(type_)}", lines[-1])
+    refusal.hint = _TYPED
+    return refusal
+
+
+def _name(type_: Any) -> str:
+    return type_.__qualname__ if isinstance(type_, type) and not get_args(type_) else repr(type_)
+
+
+# What kind of type it is
+
+
+def _is_open(type_: Any) -> bool:
+    return type_ is None or type_ is Any or type_ is object
+
+
+def _is_model(type_: Any) -> bool:
+    return isinstance(type_, type) and hasattr(type_, "model_json_schema")
+
+
+def _is_adapter(type_: Any) -> bool:
+    return hasattr(type_, "validate_json") and hasattr(type_, "dump_python")
+
+
+def _is_plain(type_: Any) -> bool:
+    """Whether every value of the type is JSON already."""
+    match get_origin(type_) or type_:
+        case origin if origin is Annotated:
+            return _is_plain(get_args(type_)[0])
+        case origin if origin is Literal:
+            return all(type(value) in (str, int, bool, NoneType) for value in get_args(type_))
+        case origin if origin is dict:
+            name, item = get_args(type_) or (str, Any)
+            return name is str and (_is_open(item) or _is_plain(item))
+        case origin if origin in (list, Union, UnionType):
+            return all(_is_open(item) or _is_plain(item) for item in get_args(type_))
+        case origin:
+            return origin in (str, int, float, bool, NoneType)
+
+
+# Between values and plain values
+
+
+def _validated(type_: Any, value: JSON, path: str) -> Any:
+    validate = type_.validate_json if _is_adapter(type_) else type_.model_validate_json
+    try:
+        return validate(codec.dumps(value))
+    except ValueError as error:
+        first = error.errors()[0]  # type: ignore[attr-defined]
+        for step in first["loc"]:
+            path = joined(path, step)
+        raise _misfit(path, first["msg"], show(first["input"]), type_) from None
+
+
+def _decoded(type_: Any, value: JSON) -> Any:
+    """A value inside a type of msgspec's that only pydantic knows."""
+    if not _is_model(type_):
+        raise _unsupported(type_, TypeError("it has no schema"))
+    return _validated(type_, value, type_.__name__)
+
+
+def _misfit(path: str, message: str, got: str, type_: Any) -> AnswerRefused:
+    if said := _EXPECTED.fullmatch(message):
+        return AnswerRefused(path, said["expected"], said["got"] or got)
+    return AnswerRefused(path, f"what {_name(type_)} accepts", f"an error: {message}")
+
+
+def _built(value: object, type_: Any, path: str) -> Any:
+    if _is_adapter(type_):
+        return type_.dump_python(value, mode="json", by_alias=True, round_trip=True, warnings=False)
+
+    def encoded(inner: Any) -> Any:
+        if _is_model(type(inner)):
+            return inner.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        raise BadValue(path, f"there is {_article(type(inner).__name__)} in it, which JSON has no form for")
+
+    return _lists(msgspec.to_builtins(value, str_keys=True, enc_hook=encoded))
+
+
+def _lists(value: Any) -> Any:
+    """The same with lists for tuples, which msgspec leaves as they are."""
+    if isinstance(value, dict):
+        return {name: _lists(item) for name, item in value.items()}
+    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
