@@ -1,0 +1,112 @@
+"""What is said in a conversation: a role, and blocks of text, pictures, tool calls and their results.
+
+The JSON is that of fluers, to the letter, because sessions and envelopes hold it: `content` is left out when
+empty, a picture's bytes are padded base64, a tool call's fields stand beside its `type`.
+
+`encode` and `decode` go between messages and plain values; between plain values and text goes `codec`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from everhold.core import codec
+from everhold.core.codec import JSON
+from everhold.core.errors import AnswerRefused, BadValue
+from everhold.core.schema import fit
+
+
+class Role(StrEnum):
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    SIGNAL = "signal"
+
+
+class _Block(msgspec.Struct, frozen=True, tag_field="type"):
+    """One part of a message; `type` says which."""
+
+
+class Text(_Block, frozen=True, tag="text"):
+    text: str
+
+
+class Picture(msgspec.Struct, frozen=True):
+    media_type: str
+    data: bytes
+
+
+class Image(_Block, frozen=True, tag="image"):
+    image: Picture
+
+
+class ToolUse(_Block, frozen=True, tag="tool_use"):
+    """A model asks for a tool to be called."""
+
+    id: str
+    name: str
+    input: JSON
+
+
+class ToolResult(_Block, frozen=True, tag="tool_result"):
+    """What came of the call with that id."""
+
+    tool_use_id: str
+    content: JSON
+
+
+Block = Text | Image | ToolUse | ToolResult
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    role: Role
+    content: tuple[Block, ...] = ()
+
+
+def system(*content: str | Block) -> Message:
+    return _said(Role.SYSTEM, content)
+
+
+def user(*content: str | Block) -> Message:
+    return _said(Role.USER, content)
+
+
+def assistant(*content: str | Block) -> Message:
+    return _said(Role.ASSISTANT, content)
+
+
+def encode(message: Message, path: str = "message") -> dict[str, JSON]:
+    """The message as a plain value, or `BadValue` with the path of what JSON would change."""
+    plain: dict[str, JSON] = {"role": str(message.role)}
+    if message.content:
+        plain["content"] = [
+            _encoded(block, f"{path}.content[{index}]") for index, block in enumerate(message.content)
+        ]
+    return plain
+
+
+def decode(value: JSON, path: str = "message") -> Message:
+    """The message in a plain value, or `BadValue` with the path of what is wrong. Other keys are ignored."""
+    try:
+        message: Message = fit(value, Message, path)
+    except AnswerRefused as error:
+        raise BadValue(error.path, f"it should be {error.expected}, not {error.got}") from None
+    return message
+
+
+def _said(role: Role, content: tuple[str | Block, ...]) -> Message:
+    return Message(role, tuple(Text(part) if isinstance(part, str) else part for part in content))
+
+
+def _encoded(block: Block, path: str) -> dict[str, Any]:
+    match block:  # what is free to be anything is looked at before msgspec could change it
+        case ToolUse(input=free):
+            codec.plain(free, f"{path}.input")
+        case ToolResult(content=free):
+            codec.plain(free, f"{path}.content")
+    plain: dict[str, Any] = codec.plain(msgspec.to_builtins(block), path)
+    return plain
