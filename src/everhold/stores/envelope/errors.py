@@ -1,0 +1,71 @@
+"""What can go wrong with an envelope: the sentences of fluers, as leaves of our tree.
+
+UsageError
+├── SessionNotFound      the store in memory has no such session
+├── InvalidSessionId     not a UUID, so not the name of a file either
+└── SerializeFailed      the session holds what JSON has no form for
+StoreError
+├── DeserializeFailed    what was kept is not an envelope
+├── UnsupportedVersion   it is one, of another version
+└── FileFailed           the disk refused, or a file holds no JSON
+"""
+
+from __future__ import annotations
+
+from everhold.core.errors import StoreError, UsageError
+
+
+class SessionNotFound(UsageError):
+    code = "envelope_session_not_found"
+    hint = "Create it, or load it from an adapter and adopt it."
+
+    def __init__(self, session_id: object) -> None:
+        super().__init__(f"session not found: {session_id}")
+        self.session_id = str(session_id)
+
+
+class InvalidSessionId(UsageError):
+    code = "envelope_invalid_id"
+    hint = "Session ids are UUIDs, such as 6f1c1f0e-8a53-4f0b-9a3e-5a7d0c1b2e3f."
+
+    def __init__(self, raw: str, cause: str) -> None:
+        super().__init__(f"invalid persisted session id `{raw}`: {cause}")
+        self.raw, self.cause = raw, cause
+
+
+class SerializeFailed(UsageError):
+    code = "envelope_serialize_failed"
+    hint = "Nothing was written; the place that is named needs another value."
+
+    def __init__(self, session_id: object, cause: str) -> None:
+        super().__init__(f"failed to serialize session `{session_id}`: {cause}")
+        self.session_id, self.cause = str(session_id), cause
+
+
+class DeserializeFailed(StoreError):
+    code = "envelope_deserialize_failed"
+    hint = "What was kept under this id is not an envelope; restore it from a copy."
+
+    def __init__(self, session_id: object, cause: str) -> None:
+        super().__init__(f"failed to deserialize session `{session_id}`: {cause}")
+        self.session_id, self.cause = str(session_id), cause
+
+
+class UnsupportedVersion(StoreError):
+    code = "envelope_unsupported_version"
+    hint = "Another program wrote this envelope; read it with that one, or upgrade everhold."
+
+    def __init__(self, found: int, session_id: object, expected: int) -> None:
+        super().__init__(
+            f"unsupported session schema version {found} for `{session_id}` (expected {expected})"
+        )
+        self.found, self.session_id, self.expected = found, str(session_id), expected
+
+
+class FileFailed(StoreError):
+    code = "envelope_file_failed"
+    hint = "The file as it was before is still in place."
+
+    def __init__(self, action: str, path: object, cause: str) -> None:
+        super().__init__(f"failed to {action} `{path}`: {cause}")
+        self.action, self.path, self.cause = action, str(path), cause
