@@ -107,10 +107,11 @@ class MemoryStore:
 
     async def commit(self, change: Change, fence: int) -> None:
         session = self._sessions.get(change.id)
-        born = self._born(change, fence) if change.birth is not None or change.births else []
-        if change.birth is None and (session is None or session.head.revision != fence):
+        stored = 0 if session is None else session.head.revision
+        if stored != fence or (session is None) is (change.birth is None):
             raise Overtaken(change.id, fence)
-        rows = [(one.n, one.at, *journal.encode(one)) for one in change.deliveries]
+        rows = self._handed(change, session) if change.deliveries else []
+        born = self._born(change) if change.birth is not None or change.births else []
         notices = {one.q: _encode(one) for one in change.notices}
         letters = [(one.to, _Post(one.kind, dumps(one.body), one.at)) for one in change.letters]
         values = self._written(change) if change.writes else {}
@@ -125,15 +126,20 @@ class MemoryStore:
             self._deliver(change.id if to is None else to, post, change.id)
         self._values.update(values)
 
-    def _born(self, change: Change, fence: int) -> list[tuple[_Session, Head]]:
+    def _handed(self, change: Change, session: _Session | None) -> list[Row]:
+        """The rows of a change's deliveries; raises if the journal has their numbers already."""
+        rows = [(one.n, one.at, *journal.encode(one)) for one in change.deliveries]
+        if session is not None and rows[0][0] <= session.head.n:
+            raise Overtaken(change.id, session.head.revision)
+        return rows
+
+    def _born(self, change: Change) -> list[tuple[_Session, Head]]:
         """The sessions that a change would add; raises if one of them cannot be."""
         births = [(change.birth, change.head), *change.births] if change.birth is not None else change.births
         ids: set[str] = set()
         keys: dict[str, SessionId] = {}
         born = []
         for birth, head in births:
-            if birth is change.birth and fence != 0:
-                raise Overtaken(birth.id, fence)
             if birth.id in ids or birth.id in self._sessions or birth.id in self._buried:
                 raise Overtaken(birth.id, 0)
             ids.add(birth.id)
@@ -246,18 +252,16 @@ class MemoryStore:
         return self._keys.get(key)
 
     async def list(self, wanted: Filter) -> builtins.list[Summary]:
-        last = None if wanted.after is None else self._sessions.get(wanted.after)
-        found = []
-        for session in self._sessions.values():
-            if wanted.after is not None:
-                # A last session that is gone by now still says where the page ended: ids sort by time.
-                before = session.birth.id < wanted.after if last is None else session.place < last.place
-                if not before:
-                    continue
-            if _matches(session, wanted):
-                found.append(session)
+        found = [one for one in self._sessions.values() if _matches(one, wanted)]
+        if wanted.after in self._sessions:
+            last = self._sessions[wanted.after].place
+            found = [one for one in found if one.place < last]
+        elif (
+            wanted.after is not None
+        ):  # deleted by now; but ids sort by time, so it still says where the page ended
+            found = [one for one in found if one.birth.id < wanted.after]
         found.sort(key=lambda one: one.place, reverse=True)
-        return [Summary(_birth(one.text), _copied(one.head)) for one in found[: max(wanted.limit, 0)]]
+        return [Summary(_birth(one.text), _copied(one.head)) for one in found[: wanted.limit]]
 
     async def inbox(
         self, *, kind: Kind | None, to: str | None, limit: int
@@ -274,7 +278,7 @@ class MemoryStore:
     def _waiting(self, session: _Session) -> dict[int, tuple[Query, float]]:
         """What somebody outside may answer: what models are asked, and what was noted for others."""
         waiting = {
-            q: (one.query, one.at) for q, one in self._opened(session).items() if one.query.kind is Kind.LLM
+            q: (one.query, one.at) for q, one in self._opened(session).items() if one.query.kind in ANSWERABLE
         }
         for q, text in session.notices.items():
             notice = _notice(text)
@@ -395,6 +399,7 @@ class MemoryStore:
         kept = [*self._sessions.values(), *self._buried.values()]
         return {
             "where": self.where,
+            "kind": "memory",
             "format": FORMAT,
             "sessions": len(self._sessions),
             "deliveries": sum(len(session.rows) for session in kept),
@@ -412,10 +417,10 @@ def _matches(session: _Session, wanted: Filter) -> bool:
     birth, head = session.birth, session.head
     return (
         (not wanted.state or head.state in wanted.state)
-        and wanted.program in (None, birth.program)
+        and (wanted.program is None or f":{birth.program}".endswith(f":{wanted.program}"))
         and wanted.parent in (None, birth.parent)
         and birth.id.startswith(wanted.prefix)
         and (wanted.older_than is None or head.updated_at < wanted.older_than)
-        and (wanted.newer_than is None or head.updated_at > wanted.newer_than)
+        and (wanted.newer_than is None or head.updated_at >= wanted.newer_than)
         and wanted.labels.items() <= birth.labels.items()
     )
