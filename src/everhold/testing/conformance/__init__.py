@@ -1,0 +1,27 @@
+"""The promises of `everhold.ports.store`, as tests anyone can run.
+
+    from everhold.testing.conformance import DurableStoreContract
+
+    class TestMyStore(DurableStoreContract):
+        @pytest.fixture
+        def open_store(self, tmp_path):
+            return lambda: MyStore(tmp_path / "db")
+
+`open_store` is a fixture that returns a function without arguments; each call makes a store that is not open
+yet. For a durable store, all calls in one test mean the same data, as in two processes. `StoreContract` is
+what every store promises; `DurableStoreContract` adds what holds when the process may die. There are no flags
+and no skips: the base class is the claim.
+
+The suite needs pytest and no plugin. `build` makes sessions without a runtime; `machine`, which needs
+Hypothesis, runs two stores side by side.
+"""
+
+import pytest
+
+_ROOMS = ("commit", "contract", "durable", "fork", "inbox", "intake", "reading", "room", "value")
+pytest.register_assert_rewrite(*(f"{__name__}.{room}" for room in _ROOMS))
+
+from everhold.testing.conformance.contract import OpenStore, StoreContract  # noqa: E402
+from everhold.testing.conformance.durable import DurableStoreContract  # noqa: E402
+
+__all__ = ["DurableStoreContract", "OpenStore", "StoreContract"]

@@ -1,0 +1,185 @@
+"""Sessions for tests of stores, made without a runtime.
+
+Everything has a default: `birth()`, `head()`, `ask(0)` and `delivery(0)` are whole values, and any field
+can be named. `start`, `step`, `touch` and `fork` make the changes a runtime would commit; `begin`, `move`,
+`mark` and `branch` commit them and return the session as the store then knows it.
+
+    record = await begin(store, "s-1", ask(0))
+    record = await move(store, record, answers={0: "yes"}, asked=[ask(1)])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core import journal
+from everhold.core.codec import JSON
+from everhold.core.journal import Delivery, Notes
+from everhold.core.metrics import Metrics
+from everhold.core.query import Answer, Kind, Query
+from everhold.core.session import Birth, Head, Seed, SessionId, State
+from everhold.core.status import Outcome, Raised, Returned
+from everhold.ports.store import Change, Notice, Record, Store
+
+#: The moment of delivery 0; delivery n comes n seconds later.
+DAWN: Final = 1_000.0
+_NOTED: Final = frozenset({Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL})
+
+
+def birth(id: str = "s-1", **facts: Any) -> Birth:
+    """What never changes about a session."""
+    return Birth(
+        **{"id": id, "program": "tests:story", "created_at": DAWN, "seeds": [Seed(0, "seed")], **facts}
+    )
+
+
+def head(**facts: Any) -> Head:
+    """The head of a session that was just born: paused, nothing asked, nothing delivered."""
+    known: dict[str, Any] = {
+        "ref": 0,
+        "revision": 1,
+        "state": State.PAUSED,
+        "n": -1,
+        "open_from": 0,
+        "due_at": None,
+        "updated_at": DAWN,
+        "metrics": Metrics(),
+    }
+    return Head(**{**known, **facts})
+
+
+def ask(q: int, kind: Kind = Kind.LLM, **facts: Any) -> Query:
+    """A query; asked in the order of `q` by the first task."""
+    return Query(**{"q": q, "key": f"0:{q}", "prompt": f"question {q}", "kind": kind, **facts})
+
+
+def delivery(
+    n: int,
+    answers: Mapping[int, JSON] | None = None,
+    asked: Iterable[Query] = (),
+    *,
+    at: float | None = None,
+    **notes: Any,
+) -> Delivery:
+    """One record of a journal: the values answered by query, what was asked in return, and the notes."""
+    given = [Answer(q, value) for q, value in (answers or {}).items()]
+    return Delivery(n, DAWN + n if at is None else at, given, list(asked), Notes(**notes) if notes else None)
+
+
+def notice(query: Query, at: float = DAWN) -> Notice:
+    """The inbox row of a query."""
+    return Notice(query.q, query.kind, query.to, at, query)
+
+
+def start(id: str = "s-1", *asked: Query, state: State = State.PAUSED, **facts: Any) -> Change:
+    """The first change of a session that asks these queries; `facts` are of its birth."""
+    born = birth(id, **facts)
+    first = delivery(0, asked=asked, at=born.created_at)
+    tip = head(state=state, n=0, open_from=0 if asked else 1, updated_at=born.created_at)
+    return Change(born.id, tip, [first], birth=born, notices=_noted(first))
+
+
+def step(
+    record: Record,
+    *,
+    answers: Mapping[int, JSON] | None = None,
+    asked: Iterable[Query] = (),
+    at: float | None = None,
+    withdrawn: Iterable[int] = (),
+    outcome: Outcome | None = None,
+    tip: Mapping[str, Any] | None = None,
+    **rest: Any,
+) -> Change:
+    """The change that hands one more delivery to a session, read with all its deliveries.
+
+    `tip` are fields of the head and `rest` fields of the change that are to differ.
+    """
+    gone = list(withdrawn)
+    notes = {"withdrawn": gone, "outcome": outcome} if gone or outcome is not None else {}
+    last = record.head
+    given = delivery(last.n + 1, answers, asked, at=at, **notes)
+    opened = journal.open_queries([*record.deliveries, given])
+    ahead = {
+        "revision": last.revision + 1,
+        "state": _state(outcome),
+        "n": given.n,
+        "open_from": journal.open_from(opened, given.n),
+        "updated_at": given.at,
+        "metrics": last.metrics.copy(),
+        **(tip or {}),
+    }
+    closed = [*(answers or {}), *gone]
+    known = {"deliveries": [given], "notices": _noted(given), "closed": closed, **rest}
+    return Change(record.birth.id, msgspec.structs.replace(last, **ahead), **known)
+
+
+def touch(record: Record, *, tip: Mapping[str, Any] | None = None, **rest: Any) -> Change:
+    """A change that hands nothing over: marks, letters, values."""
+    ahead = msgspec.structs.replace(record.head, revision=record.head.revision + 1, **(tip or {}))
+    return Change(record.birth.id, ahead, **rest)
+
+
+def fork(origin: Record, id: str, at: int, **facts: Any) -> Change:
+    """The first change of a fork that shares the deliveries of `origin` up to `at`."""
+    shared = [one for one in origin.deliveries if one.n <= at]
+    opened = journal.open_queries(shared)
+    born = birth(id, origin=origin.birth.id, origin_n=at, **facts)
+    tip = head(n=at, open_from=journal.open_from(opened, at), updated_at=born.created_at)
+    notices = [
+        one for entry in opened.values() for one in _noted(Delivery(at, entry.at, asked=[entry.query]))
+    ]
+    return Change(born.id, tip, birth=born, notices=notices)
+
+
+async def begin(store: Store, id: str = "s-1", *asked: Query, **facts: Any) -> Record:
+    """Commit `start` and read the session back."""
+    await store.commit(start(id, *asked, **facts), 0)
+    return await store.load(id)
+
+
+async def move(store: Store, record: Record, **facts: Any) -> Record:
+    """Commit `step` and read the session back."""
+    await store.commit(step(record, **facts), record.head.revision)
+    return await store.load(record.birth.id)
+
+
+async def mark(store: Store, record: Record, **facts: Any) -> Record:
+    """Commit `touch` and read the session back."""
+    await store.commit(touch(record, **facts), record.head.revision)
+    return await store.load(record.birth.id)
+
+
+async def branch(store: Store, origin: Record, id: str, at: int, **facts: Any) -> Record:
+    """Commit `fork` and read the fork back."""
+    await store.commit(fork(origin, id, at, **facts), 0)
+    return await store.load(id)
+
+
+async def end(store: Store, record: Record, outcome: Outcome | None = None) -> Record:
+    """Hand over a delivery in which the program ends."""
+    return await move(store, record, outcome=Returned("done") if outcome is None else outcome)
+
+
+def _noted(given: Delivery) -> list[Notice]:
+    """The inbox rows a runtime writes: for people, and for whoever is addressed."""
+    return [notice(query, given.at) for query in given.asked if query.kind in _NOTED or query.to is not None]
+
+
+def _state(outcome: Outcome | None) -> State:
+    match outcome:
+        case None:
+            return State.PAUSED
+        case Returned():
+            return State.COMPLETED
+        case Raised():
+            return State.FAILED
+        case _:
+            return State.CANCELLED
+
+
+def ids(records: Iterable[Any]) -> list[SessionId]:
+    """The session ids of summaries or of inbox rows."""
+    return [one.birth.id if hasattr(one, "birth") else one[0].id for one in records]

@@ -1,0 +1,515 @@
+"""What `commit` promises: whole or not at all, once, and exactly as given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from everhold.core.budget import Budget
+from everhold.core.errors import KeyConflict, Overtaken, StoreError, UnknownSession
+from everhold.core.journal import Delivery, Notes
+from everhold.core.log import LogEntry, Progress
+from everhold.core.metrics import Metrics
+from everhold.core.query import Answer, Kind, Query, Rerun, Usage
+from everhold.core.session import Seed, SessionId, State
+from everhold.core.status import Raised, Returned, Stopped
+from everhold.ports.store import Change, Effect, Filter, Letter, Record, Store, Write
+from everhold.testing.conformance.build import ask, begin, birth, head, mark, move, start, step, touch
+from everhold.testing.conformance.room import Room
+
+TEXTS = (
+    "",
+    "a\0b\0",
+    "naïve 漢字 🦉 e\u0301",
+    "line\u2028separator\u2029 \ufeff \x7f \r\n\t",
+    "'; DROP TABLE session; --",
+    '{"not": "parsed"}',
+    "\U0010ffff",
+)
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -(2**63),
+    2**63 - 1,
+    1.0,
+    1e308,
+    5e-324,
+    [],
+    {},
+    {"z": 1, "a": [None, {"": "empty key"}], "n\0": "\0"},
+    [[[[["deep"]]]]],
+)
+EVERYTHING = Query(
+    3,
+    "0.1:2",
+    "prompt",
+    Kind.TOOL,
+    messages=[{"role": "user", "content": "hello"}],
+    system="system",
+    max_tokens=7,
+    grounded=True,
+    underspecified=True,
+    options={"temperature": 0.5, "stop": ["\n"]},
+    name="name",
+    args={"x": [1, 2.5, None]},
+    rerun=Rerun.ASK,
+    to="ada",
+    schema={"type": "object", "properties": {"a": {"type": "string"}}},
+    expires_at=1234.5,
+    default=None,
+)
+NOTED = Notes(
+    fired=True,
+    cancel="enough",
+    retry=True,
+    withdrawn=[1, 2],
+    log=[LogEntry(1000, "info", "ctx.log", "started")],
+    progress=Progress(1, 3, "one of three"),
+    record={"score": 0.5},
+    versions={"prompt": 2},
+)
+STALE: list[Callable[[Record], Change]] = [
+    lambda record: step(record, answers={0: "late"}),
+    lambda record: touch(record, letters=[Letter("signal", "late", 1.0)], tip={"mail": 1}),
+    lambda record: touch(record, writes=[Write("n", "k", ["late"], 0)]),
+    lambda record: touch(record, births=[(birth("s-child", key="late"), head())]),
+    lambda record: touch(record, effects=[Effect(0, "late", 1.0)], closed=[0]),
+]
+
+
+async def everything(store: Store) -> list[Any]:
+    """All that a store shows, to see that nothing of it changed."""
+    summaries = await store.list(Filter(limit=1000))
+    records = [await store.load(one.birth.id) for one in summaries]
+    inbox = await store.inbox(kind=None, to=None, limit=1000)
+    values = [(key, await store.value("n", key)) for key in await store.keys("n")]
+    return [records, inbox, values, await store.due(1e12, 1000), await store.orphans(set())]
+
+
+async def refusals(*commits: Any) -> list[BaseException | None]:
+    """Commit all at once; return what each was refused with."""
+    results: list[BaseException | None] = await asyncio.gather(*commits, return_exceptions=True)
+    return results
+
+
+class CommitRoom(Room):
+    """MUSTs of `commit`."""
+
+    async def test_what_was_committed_is_read_back(self, store: Store) -> None:
+        """A new session is read back as it was committed."""
+        first = start("s-1", ask(0), ask(1, Kind.INPUT))
+
+        await store.commit(first, 0)
+
+        record = await store.load("s-1")
+        assert (record.birth, record.head, record.deliveries) == (first.birth, first.head, first.deliveries)
+        assert (record.letters, record.effects) == ([], [])
+
+    async def test_every_fact_of_a_birth_is_kept(self, store: Store) -> None:
+        """Nothing that is known at birth is lost or changed."""
+        born = birth(
+            version=3,
+            args={"topic": "owls", "deep": {"list": [1, 2.5, None, True]}},
+            created_at=1234.567891,
+            seeds=[Seed(0, "a"), Seed(4, "b")],
+            key="the key",
+            title="A title",
+            labels={"team": "blue", "": "empty"},
+            metadata={"ticket": "T-1"},
+            budget=Budget(max_llm_calls=3),
+            digest="d" * 16,
+            python="3.11",
+            everhold="0.1.0",
+            parent=SessionId("s-parent"),
+            parent_query=7,
+        )
+
+        await store.commit(Change(born.id, head(), birth=born), 0)
+
+        assert (await store.load("s-1")).birth == born
+
+    async def test_every_fact_of_a_head_is_kept(self, store: Store) -> None:
+        """The head is rewritten whole by every commit."""
+        record = await begin(store, "s-1", ask(0))
+        meter = Metrics(llm_calls=4, pauses=3, rounds=2, prompt_chars=99, prompt_tokens=12, open_tokens=5)
+        facts = {
+            "state": State.RUNNING,
+            "due_at": 5000.125,
+            "metrics": meter,
+            "attempts": 2,
+            "updated_at": 4000.5,
+        }
+
+        await store.commit(change := step(record, answers={0: "a"}, asked=[ask(1)], tip=facts), 1)
+
+        assert (await store.load("s-1")).head == change.head
+        assert change.head.metrics == meter
+
+    async def test_every_fact_of_a_delivery_is_kept(self, store: Store) -> None:
+        """Queries, answers and notes come back field by field, and an unset default stays unset."""
+        record = await begin(store, "s-1", ask(0), ask(1), ask(2))
+        usage = Usage(prompt_tokens=10, completion_tokens=20)
+        answers = [
+            Answer(0, {"a": 1}, usage=usage, by={"front": "cli", "user": "ada", "at": 1.5}),
+            Answer(1, error={"code": "busy", "message": "try later"}),
+            Answer(2, "by default", expired=True),
+        ]
+        given = Delivery(1, 1000.123456, answers, [EVERYTHING, ask(4)], NOTED)
+
+        await store.commit(step(record, deliveries=[given]), 1)
+
+        assert (await store.load("s-1", since=1)).deliveries == [given]
+
+    @pytest.mark.parametrize(
+        "outcome", [Returned({"a": [1]}), Raised("no", "ValueError", "Trace", 2), Stopped("enough")]
+    )
+    async def test_every_outcome_is_kept(self, store: Store, outcome: Any) -> None:
+        """How a session ended is in its last delivery."""
+        record = await begin(store, "s-1", ask(0))
+
+        record = await move(store, record, answers={0: "a"}, outcome=outcome)
+
+        notes = record.deliveries[-1].notes
+        assert notes is not None
+        assert notes.outcome == outcome
+
+    @pytest.mark.parametrize("text", TEXTS)
+    async def test_text_is_kept_exactly(self, store: Store, text: str) -> None:
+        """NUL, signs beyond the basic plane and what looks like code are text like any other."""
+        record = await begin(
+            store, "s-1", ask(0, prompt=text), key=f"k{text}", title=text, labels={text: text}
+        )
+        written = [Write(text, text, [text], 0)]
+        letter = Letter("signal", {text: text}, 1.0)
+
+        found = await move(
+            store, record, answers={0: text}, writes=written, letters=[letter], tip={"mail": 1}
+        )
+
+        assert found.birth == birth(key=f"k{text}", title=text, labels={text: text})
+        assert found.deliveries[0].asked[0].prompt == text
+        assert found.deliveries[1].answers[0].value == text
+        assert found.letters[0].body == {text: text}
+        assert await store.find(f"k{text}") == "s-1"
+        assert await store.value(text, text) == ([text], 1)
+        assert await store.keys(text) == [text]
+
+    @pytest.mark.parametrize("value", VALUES, ids=repr)
+    async def test_values_are_kept_exactly(self, store: Store, value: Any) -> None:
+        """What JSON can say comes back with the same types, and objects in the same order."""
+        record = await begin(store, "s-1", ask(0))
+
+        record = await move(store, record, answers={0: value}, writes=[Write("n", "k", [value], 0)])
+
+        assert repr(record.deliveries[1].answers[0].value) == repr(value)
+        assert repr(await store.value("n", "k")) == repr(([value], 1))
+
+    async def test_a_large_answer(self, store: Store) -> None:
+        """A megabyte is an answer like any other."""
+        record = await begin(store, "s-1", ask(0))
+        large = "0123456789abcdé\0" * 65536
+
+        record = await move(store, record, answers={0: large})
+
+        assert record.deliveries[1].answers[0].value == large
+
+    async def test_a_large_batch(self, store: Store) -> None:
+        """A thousand queries asked and answered together are one delivery each way."""
+        record = await begin(store, "s-1", *(ask(q) for q in range(1000)))
+
+        record = await move(store, record, answers={q: q for q in range(1000)})
+
+        assert [answer.value for answer in record.deliveries[1].answers] == list(range(1000))
+
+    async def test_several_deliveries_in_one_change(self, store: Store) -> None:
+        """A change may hold more than one delivery; they are read in their order."""
+        record = await begin(store, "s-1", ask(0))
+        more = [Delivery(n, 1000.0 + n, [Answer(n - 1, n)], [ask(n)]) for n in (1, 2, 3)]
+
+        await store.commit(step(record, deliveries=more, tip={"n": 3, "open_from": 3}), 1)
+
+        assert [one.n for one in (await store.load("s-1")).deliveries] == [0, 1, 2, 3]
+
+    async def test_a_light_change_lands(self, store: Store) -> None:
+        """A change marked light keeps its deliveries and what every step changes of the head."""
+        record = await begin(store, "s-1", ask(0))
+        meter = Metrics(llm_calls=2)
+
+        await store.commit(
+            change := step(record, answers={0: "a"}, asked=[ask(1)], tip={"metrics": meter}, light=True), 1
+        )
+
+        found = await store.load("s-1")
+        assert found.head == change.head
+        assert found.deliveries[1:] == change.deliveries
+
+    async def test_a_durable_change_lands(self, store: Store) -> None:
+        """A change that must survive power loss is kept like any other."""
+        record = await begin(store, "s-1", ask(0))
+
+        record = await move(store, record, answers={0: "a"}, durable=True)
+
+        assert record.head.revision == 2
+
+    async def test_a_new_session_gets_its_number(self, store: Store) -> None:
+        """`commit` sets `head.ref` of a new session and of its children; no two have the same."""
+        first, second = start("s-1"), start("s-2")
+        second.births = [(birth("s-3", parent=second.id), head())]
+
+        await store.commit(first, 0)
+        await store.commit(second, 0)
+
+        refs = [first.head.ref, second.head.ref, second.births[0][1].ref]
+        assert 0 not in refs
+        assert len(set(refs)) == 3
+        assert [(await store.load(id)).head.ref for id in ("s-1", "s-2", "s-3")] == refs
+
+    async def test_children_are_born_with_the_step(self, store: Store) -> None:
+        """The sessions that a step starts exist when it has landed."""
+        record = await begin(store, "s-1", ask(0))
+        child = birth("s-2", parent=record.birth.id, parent_query=1, key="child")
+        tip = head(state=State.RUNNING)
+
+        await store.commit(
+            step(record, answers={0: "a"}, asked=[ask(1, Kind.SESSION)], births=[(child, tip)]), 1
+        )
+
+        found = await store.load("s-2")
+        assert (found.birth, found.head, found.deliveries) == (child, tip, [])
+        assert await store.find("child") == "s-2"
+
+    @pytest.mark.parametrize("late", STALE)
+    @pytest.mark.parametrize("fence", [1, 3, 0])
+    async def test_another_fence_is_overtaken(self, store: Store, late: Any, fence: int) -> None:
+        """A change whose fence is not the stored revision raises `Overtaken`, and changes nothing."""
+        stale = await begin(store, "s-1", ask(0))
+        await move(store, stale, answers={0: "in time"}, asked=[ask(1)])
+        before = await everything(store)
+
+        with pytest.raises(Overtaken):
+            await store.commit(late(stale), fence)
+
+        assert await everything(store) == before
+
+    async def test_an_unknown_session_is_overtaken(self, store: Store) -> None:
+        """A change of a session that is not there raises `Overtaken`, and makes nothing."""
+        with pytest.raises(Overtaken):
+            await store.commit(Change(SessionId("s-1"), head(ref=1, revision=2)), 1)
+
+        assert await store.list(Filter()) == []
+
+    async def test_a_forgotten_session_is_overtaken(self, store: Store) -> None:
+        """A writer that still holds a deleted session cannot write into one that came after it."""
+        stale = await begin(store, "s-1", ask(0))
+        await store.delete("s-1", 1)
+        later = await begin(store, "s-2", ask(0))
+
+        with pytest.raises(Overtaken):
+            await store.commit(step(stale, answers={0: "lost"}), 1)
+
+        assert await store.load("s-2") == later
+
+    async def test_an_id_is_used_once(self, store: Store) -> None:
+        """A second session with the same id raises `Overtaken`; the first stays as it was."""
+        first = await begin(store, "s-1", ask(0))
+
+        with pytest.raises(Overtaken):
+            await store.commit(start("s-1", ask(0), ask(1), title="another"), 0)
+
+        assert await store.load("s-1") == first
+
+    async def test_a_key_is_used_once(self, store: Store) -> None:
+        """A second session with the same key raises `KeyConflict`, which names the first."""
+        await begin(store, "s-1", key="mine")
+        before = await everything(store)
+
+        with pytest.raises(KeyConflict) as refused:
+            await store.commit(start("s-2", ask(0, Kind.INPUT), key="mine"), 0)
+
+        assert (refused.value.key, refused.value.session_id) == ("mine", "s-1")
+        assert await everything(store) == before
+
+    async def test_a_key_of_an_ended_session_stays_taken(self, store: Store) -> None:
+        """The same key is the same session, also after its end."""
+        record = await begin(store, "s-1", ask(0), key="mine")
+        await move(store, record, outcome=Returned(1))
+
+        with pytest.raises(KeyConflict):
+            await store.commit(start("s-2", key="mine"), 0)
+
+    @pytest.mark.parametrize("child", [birth("s-3", key="taken"), birth("s-2")], ids=["key", "id"])
+    async def test_a_child_that_cannot_be_refuses_the_step(self, store: Store, child: Any) -> None:
+        """If one child's key or id is taken, the step and the other children do not land either."""
+        record = await begin(store, "s-1", ask(0))
+        await begin(store, "s-2", key="taken")
+        before = await everything(store)
+        births = [(birth("s-4"), head()), (child, head())]
+
+        with pytest.raises((KeyConflict, Overtaken)):
+            await store.commit(step(record, answers={0: "a"}, births=births), 1)
+
+        assert await everything(store) == before
+
+    async def test_a_late_change_with_a_taken_key_is_overtaken(self, store: Store) -> None:
+        """The fence comes first: who is late hears that, not that its child exists already."""
+        stale = await begin(store, "s-1", ask(0))
+        births = [(birth("s-2", key="child"), head())]
+        await store.commit(step(stale, answers={0: "a"}, births=births), 1)
+
+        with pytest.raises(Overtaken):
+            await store.commit(step(stale, answers={0: "a"}, births=births), 1)
+
+    async def test_a_fork_of_nothing_is_refused(self, store: Store) -> None:
+        """A fork whose origin is not there, or no longer, raises `UnknownSession`, and makes nothing."""
+        orphan = birth("s-2", origin=SessionId("s-1"), origin_n=0)
+
+        with pytest.raises(UnknownSession):
+            await store.commit(Change(orphan.id, head(n=0), birth=orphan), 0)
+
+        assert await store.list(Filter()) == []
+
+    async def test_a_number_is_delivered_once(self, store: Store) -> None:
+        """A delivery whose number the journal has is refused: the journal is never rewritten."""
+        record = await begin(store, "s-1", ask(0))
+        again = step(record, deliveries=[Delivery(0, 1.0, [], [ask(9)])])
+
+        with pytest.raises(StoreError):
+            await store.commit(again, 1)
+
+        assert await store.load("s-1") == record
+
+    async def test_nothing_is_shared_with_the_writer(self, store: Store) -> None:
+        """What the writer does to its objects after the commit does not reach the store."""
+        answer, body, value, args = {"a": [1]}, {"b": [2]}, [{"c": [3]}], {"d": [4]}
+        record = await begin(store, "s-1", ask(0), args=args)
+        letter, write = Letter("signal", body, 1.0), Write("n", "k", value, 0)
+        change = step(record, answers={0: answer}, tip={"mail": 1}, letters=[letter], writes=[write])
+        await store.commit(change, 1)
+        before = await everything(store)
+
+        answer["a"].append(9)
+        body["b"].append(9)
+        value[0]["c"].append(9)
+        args["d"].append(9)
+        change.deliveries.clear()
+        change.head.revision = change.head.metrics.rounds = 99
+
+        assert await everything(store) == before
+        assert before[0][0].birth.args == {"d": [4]}
+
+    async def test_nothing_is_shared_with_the_reader(self, store: Store) -> None:
+        """What a reader does to what it read does not reach the store, nor other readers."""
+        record = await begin(store, "s-1", ask(0, Kind.INPUT, args=[1]), args={"d": [4]}, labels={"a": "b"})
+        await mark(store, record, writes=[Write("n", "k", [[1]], 0)])
+        before = await everything(store)
+
+        for found in await everything(store), await everything(store):
+            records, inbox, values = found[:3]
+            records[0].birth.args["d"].append(9)
+            records[0].birth.labels.clear()
+            records[0].deliveries[0].asked[0].args.append(9)
+            records[0].deliveries.clear()
+            records[0].head.metrics.rounds = 99
+            inbox[0][1].args.append(9)
+            values[0][1][0][0].append(9)
+
+        assert await everything(store) == before
+
+
+class TogetherRoom(Room):
+    """Commits of many tasks at the same time."""
+
+    @pytest.mark.parametrize("late", STALE)
+    async def test_one_refusal_harms_nobody(self, store: Store, late: Any) -> None:
+        """Of twenty changes committed at once one is late: it is refused, and nineteen land."""
+        records = [await begin(store, f"s-{n:02}", ask(0)) for n in range(20)]
+        await move(store, records[7], answers={0: "first"})
+        changes = [step(record, answers={0: "a"}, asked=[ask(1)]) for record in records]
+        changes[7] = late(records[7])
+
+        refused = await refusals(*(store.commit(change, 1) for change in changes))
+
+        assert [n for n, error in enumerate(refused) if error is not None] == [7]
+        assert isinstance(refused[7], Overtaken)
+        for n, record in enumerate(records):
+            found = await store.load(record.birth.id)
+            assert found.deliveries[1].answers[0].value == ("first" if n == 7 else "a")
+            assert found.head.revision == 2
+
+    @pytest.mark.parametrize("light", [False, True])
+    async def test_one_bad_number_harms_nobody(self, store: Store, light: bool) -> None:
+        """A change that would rewrite the journal is refused alone."""
+        records = [await begin(store, f"s-{n}", ask(0)) for n in range(5)]
+        changes = [step(record, answers={0: "a"}, light=light) for record in records]
+        changes[2].deliveries[0].n = 0
+
+        refused = await refusals(*(store.commit(change, 1) for change in changes))
+
+        assert [isinstance(error, StoreError) for error in refused] == [False, False, True, False, False]
+        assert [(await store.load(f"s-{n}")).head.revision for n in range(5)] == [2, 2, 1, 2, 2]
+
+    async def test_one_taken_key_harms_nobody(self, store: Store) -> None:
+        """Of ten sessions started at once two have the same key: one of these is refused."""
+        changes = [start(f"s-{n}", key="same" if n in (3, 6) else None) for n in range(10)]
+
+        refused = await refusals(*(store.commit(change, 0) for change in changes))
+
+        assert [type(error) for error in refused if error is not None] == [KeyConflict]
+        assert len(await store.list(Filter())) == 9
+        assert await store.find("same") in ("s-3", "s-6")
+
+    async def test_one_of_many_wins(self, store: Store) -> None:
+        """Of twenty changes computed from the same revision exactly one lands, whole."""
+        record = await begin(store, "s-1", ask(0))
+        changes = [step(record, answers={0: n}, writes=[Write("n", str(n), [n], 0)]) for n in range(20)]
+
+        refused = await refusals(*(store.commit(change, 1) for change in changes))
+
+        won = refused.index(None)
+        assert [type(error) for error in refused] == [
+            type(None) if n == won else Overtaken for n in range(20)
+        ]
+        assert (await store.load("s-1")).deliveries[1].answers[0].value == won
+        assert await store.keys("n") == [str(won)]
+
+    async def test_increments_are_not_lost(self, store: Store) -> None:
+        """Sessions that count in one durable value, trying again when overtaken, lose no count."""
+
+        async def count(id: str) -> None:
+            record = await begin(store, id)
+            for _ in range(3):
+                while True:
+                    value, version = await store.value("n", "counter")
+                    write = Write("n", "counter", [(value or [0])[0] + 1], version)
+                    try:
+                        record = await mark(store, record, writes=[write])
+                        break
+                    except Overtaken:
+                        await asyncio.sleep(0)
+
+        await asyncio.gather(*(count(f"s-{n}") for n in range(8)))
+
+        assert await store.value("n", "counter") == ([24], 24)
+
+    async def test_a_session_is_read_at_one_moment(self, store: Store) -> None:
+        """While steps land, a reader always sees head and journal of the same revision."""
+        record = await begin(store, "s-1", ask(0))
+
+        async def write() -> None:
+            last = record
+            for q in range(30):
+                last = await move(store, last, answers={q: q}, asked=[ask(q + 1)])
+                await asyncio.sleep(0)
+
+        async def read() -> None:
+            for _ in range(30):
+                seen = await store.load("s-1")
+                assert [one.n for one in seen.deliveries] == list(range(seen.head.n + 1))
+                assert seen.head.revision == seen.head.n + 1
+                await asyncio.sleep(0)
+
+        await asyncio.gather(write(), read(), read())

@@ -1,0 +1,29 @@
+"""The rooms together: what every store promises."""
+
+from __future__ import annotations
+
+from everhold.testing.conformance.commit import CommitRoom, TogetherRoom
+from everhold.testing.conformance.fork import DeleteRoom, ForkRoom
+from everhold.testing.conformance.inbox import InboxRoom
+from everhold.testing.conformance.intake import DueRoom, LetterRoom, WorkerRoom
+from everhold.testing.conformance.reading import ListRoom, LoadRoom
+from everhold.testing.conformance.room import OpenStore
+from everhold.testing.conformance.value import ValueRoom
+
+__all__ = ["OpenStore", "StoreContract"]
+
+
+class StoreContract(
+    CommitRoom,
+    TogetherRoom,
+    LoadRoom,
+    ListRoom,
+    ForkRoom,
+    DeleteRoom,
+    InboxRoom,
+    LetterRoom,
+    DueRoom,
+    WorkerRoom,
+    ValueRoom,
+):
+    """What every store promises."""

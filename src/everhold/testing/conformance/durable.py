@@ -1,0 +1,199 @@
+"""What a store promises when the process may die, and when it is not the only one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from everhold.core.errors import KeyConflict, Overtaken, UnknownSession
+from everhold.core.query import Kind
+from everhold.ports.store import Effect, Filter, Letter, Store, Worker, Write
+from everhold.testing.conformance.build import ask, begin, branch, end, ids, mark, move, start, step
+from everhold.testing.conformance.commit import everything, refusals
+from everhold.testing.conformance.contract import StoreContract
+from everhold.testing.conformance.room import OpenStore, opened
+
+
+async def busy(store: Store) -> None:
+    """Leave something of everything in a store."""
+    record = await begin(store, "s-1", ask(0), ask(1, Kind.APPROVAL), ask(2, Kind.CALL), key="mine")
+    record = await mark(store, record, effects=[Effect(2, "ada", 1.0)], writes=[Write("n", "k", ["v"], 0)])
+    record = await move(store, record, answers={0: "é\0"}, asked=[ask(3)], tip={"due_at": 50.5})
+    await branch(store, record, "s-2", 1)
+    await end(store, await begin(store, "s-3"))
+    letters = [Letter("signal", {"a": [1]}, 5.5)]
+    await mark(store, await begin(store, "s-4"), letters=letters, tip={"mail": 1})
+    await store.beat(Worker("ada", "host", 7, 99.5))
+
+
+class DurableStoreContract(StoreContract):
+    """What a durable store promises besides."""
+
+    async def test_what_was_committed_survives(self, open_store: OpenStore) -> None:
+        """A store that was closed and opened again shows the same."""
+        async with opened(open_store()) as first:
+            await busy(first)
+            before = await everything(first), await first.workers()
+
+        async with opened(open_store()) as second:
+            assert (await everything(second), await second.workers()) == before
+            assert await second.verify() == []
+
+    async def test_what_was_committed_survives_a_death(self, open_store: OpenStore) -> None:
+        """A store that was never closed can be opened by the next process."""
+        async with opened(open_store()) as first:
+            await busy(first)
+            before = await everything(first), await first.workers()
+
+            async with opened(open_store()) as second:
+                assert (await everything(second), await second.workers()) == before
+                assert await second.verify() == []
+
+    async def test_a_refused_change_leaves_no_trace(self, open_store: OpenStore) -> None:
+        """Nothing of a refused change is there after opening again."""
+        async with opened(open_store()) as first:
+            record = await begin(first, "s-1", ask(0))
+            writes = [Write("n", "first", [1], 0), Write("n", "second", [1], 7)]
+            with pytest.raises(Overtaken):
+                await first.commit(step(record, answers={0: "a"}, writes=writes), 1)
+
+        async with opened(open_store()) as second:
+            assert await second.load("s-1") == record
+            assert await second.keys("n") == []
+
+    async def test_numbers_go_on(self, open_store: OpenStore) -> None:
+        """Numbers of letters and versions of values are not used again after opening again."""
+        async with opened(open_store()) as first:
+            record = await mark(
+                first, await begin(first, "s-1"), letters=[Letter("signal", 1, 1.0)], tip={"mail": 1}
+            )
+            number = record.letters[0].id
+            writes = [Write("n", "k", [1], 0)]
+            record = await mark(first, record, read=[number], writes=writes, tip={"mail": 0})
+            record = await mark(first, record, writes=[Write("n", "k", None, 1)])
+
+        async with opened(open_store()) as second:
+            record = await mark(second, record, letters=[Letter("signal", 2, 1.0)], tip={"mail": 1})
+            assert record.letters[0].id > number
+            assert await second.value("n", "k") == (None, 2)
+
+    async def test_a_durable_change_survives(self, open_store: OpenStore) -> None:
+        """A change marked durable, alone or among others, is there after opening again."""
+        async with opened(open_store()) as first:
+            records = [await begin(first, f"s-{n}", ask(0)) for n in range(5)]
+            changes = [step(one, answers={0: n}, durable=n == 2) for n, one in enumerate(records)]
+            await asyncio.gather(*(first.commit(change, 1) for change in changes))
+            await move(first, await first.load("s-0"), durable=True)
+
+            async with opened(open_store()) as second:
+                assert [(await second.load(f"s-{n}")).head.n for n in range(5)] == [2, 1, 1, 1, 1]
+
+    async def test_two_at_once_see_each_other(self, open_store: OpenStore) -> None:
+        """What one handle commits the other reads at once."""
+        async with opened(open_store()) as one, opened(open_store()) as two:
+            record = await begin(one, "s-1", ask(0, Kind.INPUT), key="mine")
+
+            assert await two.load("s-1") == record
+            assert await two.find("mine") == "s-1"
+            assert await everything(two) == await everything(one)
+
+            record = await move(two, record, answers={0: "a"}, asked=[ask(1)])
+
+            assert await one.load("s-1") == record
+            assert await everything(one) == await everything(two)
+
+    async def test_a_fence_holds_between_two(self, open_store: OpenStore) -> None:
+        """Of two handles that read the same revision, the second to commit is overtaken."""
+        async with opened(open_store()) as one, opened(open_store()) as two:
+            record = await begin(one, "s-1", ask(0))
+            won = await move(two, record, answers={0: "two"})
+
+            with pytest.raises(Overtaken):
+                await one.commit(step(record, answers={0: "one"}), 1)
+            with pytest.raises(Overtaken):
+                await one.delete("s-1", 1)
+
+            assert await one.load("s-1") == won
+
+    async def test_a_key_holds_between_two(self, open_store: OpenStore) -> None:
+        """A key taken through one handle is taken for the other, until the session is deleted."""
+        async with opened(open_store()) as one, opened(open_store()) as two:
+            await begin(one, "s-1", key="mine")
+            with pytest.raises(KeyConflict):
+                await two.commit(start("s-2", key="mine"), 0)
+
+            await one.delete("s-1", 1)
+
+            with pytest.raises(UnknownSession):
+                await two.load("s-1")
+            await begin(two, "s-2", key="mine")
+            assert await one.find("mine") == "s-2"
+
+    async def test_a_version_holds_between_two(self, open_store: OpenStore) -> None:
+        """A value written through one handle overtakes the other."""
+        async with opened(open_store()) as one, opened(open_store()) as two:
+            first, second = await begin(one, "s-1"), await begin(two, "s-2")
+            await mark(one, first, writes=[Write("n", "k", [1], 0)])
+
+            with pytest.raises(Overtaken):
+                await mark(two, second, writes=[Write("n", "k", [2], 0)])
+
+            assert await two.value("n", "k") == ([1], 1)
+
+    async def test_both_write_at_once(self, open_store: OpenStore) -> None:
+        """Two handles that commit for different sessions at the same time lose nothing."""
+
+        async def walk(store: Store, id: str) -> None:
+            record = await begin(store, id, ask(0))
+            for q in range(10):
+                record = await move(store, record, answers={q: q}, asked=[ask(q + 1)])
+                await asyncio.sleep(0)
+
+        async with opened(open_store()) as one, opened(open_store()) as two:
+            await asyncio.gather(*(walk(store, f"s-{n}") for n, store in enumerate([one, two] * 5)))
+
+            found = await one.list(Filter())
+            assert sorted(ids(found)) == [f"s-{n}" for n in range(10)]
+            assert {summary.head.n for summary in found} == {10}
+            assert await two.verify() == []
+
+    async def test_one_of_two_wins(self, open_store: OpenStore) -> None:
+        """Of ten changes through each of two handles, from one revision, exactly one lands."""
+        async with opened(open_store()) as one, opened(open_store()) as two:
+            record = await begin(one, "s-1", ask(0))
+            stores = [one, two] * 10
+            changes = [step(record, answers={0: n}) for n in range(20)]
+
+            refused = await refusals(
+                *(store.commit(change, 1) for store, change in zip(stores, changes, strict=True))
+            )
+
+            won = refused.index(None)
+            assert [type(error) for error in refused] == [
+                type(None) if n == won else Overtaken for n in range(20)
+            ]
+            assert (await two.load("s-1")).deliveries[1].answers[0].value == won
+
+    @pytest.mark.parametrize(
+        "write",
+        [
+            lambda store: begin(store, "s-1"),
+            lambda store: store.beat(Worker("ada", "host", 7, 99.5)),
+            lambda store: store.delete("s-0", 1),
+        ],
+        ids=["commit", "beat", "delete"],
+    )
+    async def test_another_has_written(self, open_store: OpenStore, write: Callable[[Store], Any]) -> None:
+        """`changed` tells each handle, once, that the other has written."""
+        async with opened(open_store()) as one, opened(open_store()) as two:
+            await begin(one, "s-0")
+            await one.changed()
+            await two.changed()
+
+            await write(two)
+
+            assert [await one.changed(), await one.changed()] == [True, False]
+            assert await two.changed() is False

@@ -1,0 +1,192 @@
+"""What `inbox` shows: what somebody outside can answer now, the oldest first."""
+
+from __future__ import annotations
+
+import pytest
+
+from everhold.core.query import ANSWERABLE, EFFECTS, Kind
+from everhold.core.session import State
+from everhold.core.status import Raised, Returned, Stopped
+from everhold.ports.store import Effect, Letter, Store
+from everhold.testing.conformance.build import ask, begin, end, mark, move, notice
+from everhold.testing.conformance.room import Room
+
+OTHERS = sorted(set(Kind) - ANSWERABLE)
+
+
+async def shown(
+    store: Store, kind: Kind | None = None, to: str | None = None, limit: int = 99
+) -> list[tuple[str, int]]:
+    """Session and number of what the inbox shows."""
+    return [(birth.id, query.q) for birth, query, _ in await store.inbox(kind=kind, to=to, limit=limit)]
+
+
+class InboxRoom(Room):
+    """The inbox holds exactly the open queries that somebody outside can answer."""
+
+    async def test_a_row_is_birth_query_and_moment(self, store: Store) -> None:
+        """A row says who asks, what is asked and since when."""
+        record = await begin(store, "s-1", ask(0))
+        query = ask(1, Kind.APPROVAL, to="ada", args={"amount": 3}, expires_at=9.5)
+        record = await move(store, record, answers={0: "a"}, asked=[query, ask(2)], at=1234.5)
+
+        inbox = await store.inbox(kind=None, to=None, limit=9)
+
+        assert inbox == [(record.birth, query, 1234.5), (record.birth, ask(2), 1234.5)]
+
+    @pytest.mark.parametrize("kind", sorted(ANSWERABLE))
+    async def test_what_can_be_answered(self, store: Store, kind: Kind) -> None:
+        """Every kind that somebody outside can answer is shown."""
+        await begin(store, "s-1", ask(0, kind))
+
+        assert await shown(store) == [("s-1", 0)]
+        assert await shown(store, kind=kind) == [("s-1", 0)]
+
+    @pytest.mark.parametrize("kind", OTHERS)
+    async def test_what_moves_by_itself(self, store: Store, kind: Kind) -> None:
+        """Calls, timers, children and durable values are nobody's to answer."""
+        await begin(store, "s-1", ask(0, kind))
+
+        assert await shown(store) == []
+        assert await shown(store, kind=kind) == []
+
+    @pytest.mark.parametrize("kind", sorted(EFFECTS))
+    async def test_an_unknown_outcome(self, store: Store, kind: Kind) -> None:
+        """An effect that was started and lost is closed and noted in one change; then it is shown."""
+        query = ask(0, kind, rerun="ask")
+        record = await begin(store, "s-1", query)
+        record = await mark(store, record, effects=[Effect(0, "w", 1.0)])
+        assert await shown(store) == []
+
+        record = await mark(store, record, closed=[0], notices=[notice(query)])
+
+        assert await shown(store) == [("s-1", 0)]
+        assert await shown(store, kind=kind) == [("s-1", 0)]
+        assert record.effects == []
+
+    async def test_the_oldest_question_is_first(self, store: Store) -> None:
+        """The oldest question comes first, whatever its session, kind and number."""
+        late = await begin(store, "s-1", ask(0), created_at=10.0)
+        await begin(store, "s-2", ask(0), created_at=30.0)
+        await begin(store, "s-3", ask(0, Kind.INPUT), created_at=20.0)
+        await move(store, late, answers={0: "a"}, asked=[ask(1, Kind.INPUT), ask(2)], at=40.0)
+
+        assert await shown(store) == [("s-3", 0), ("s-2", 0), ("s-1", 1), ("s-1", 2)]
+
+    async def test_the_inbox_has_a_limit(self, store: Store) -> None:
+        """A limit keeps the oldest, not the first that were found."""
+        for id, at in [("s-1", 30.0), ("s-2", 20.0), ("s-3", 10.0)]:
+            await begin(store, id, ask(0), ask(1, Kind.INPUT), created_at=at)
+
+        assert await shown(store, limit=3) == [("s-3", 0), ("s-3", 1), ("s-2", 0)]
+        assert await shown(store, limit=0) == []
+
+    async def test_the_inbox_by_kind(self, store: Store) -> None:
+        """Only queries of the kind asked for."""
+        await begin(store, "s-1", ask(0), ask(1, Kind.INPUT), ask(2, Kind.APPROVAL), ask(3))
+
+        assert await shown(store, kind=Kind.LLM) == [("s-1", 0), ("s-1", 3)]
+        assert await shown(store, kind=Kind.APPROVAL) == [("s-1", 2)]
+        assert await shown(store, kind=Kind.TOOL) == []
+
+    async def test_the_inbox_by_addressee(self, store: Store) -> None:
+        """Only queries addressed to exactly that one, of any kind."""
+        queries = [
+            ask(0),
+            ask(1, Kind.INPUT, to="ada"),
+            ask(2, Kind.INPUT, to="Ada"),
+            ask(3, to="ada"),
+            ask(4, Kind.INPUT),
+        ]
+        await begin(store, "s-1", *queries)
+
+        assert await shown(store, to="ada") == [("s-1", 1), ("s-1", 3)]
+        assert await shown(store, to="ada", kind=Kind.LLM) == [("s-1", 3)]
+        assert await shown(store, to="bob") == []
+        assert await shown(store) == [("s-1", q) for q in range(5)]
+
+    async def test_an_answered_query_leaves(self, store: Store) -> None:
+        """A query leaves with the change that answers it; others of its delivery stay."""
+        record = await begin(store, "s-1", ask(0), ask(1), ask(2, Kind.INPUT), ask(3, Kind.INPUT))
+
+        await move(store, record, answers={0: "a", 2: "b"})
+
+        assert await shown(store) == [("s-1", 1), ("s-1", 3)]
+
+    async def test_an_early_query_stays(self, store: Store) -> None:
+        """A query stays as long as it is open, however far the session goes."""
+        record = await begin(store, "s-1", ask(0), ask(1))
+        for q in range(1, 6):
+            record = await move(store, record, answers={q: "a"}, asked=[ask(q + 1)])
+
+        assert await shown(store) == [("s-1", 0), ("s-1", 6)]
+
+    async def test_a_withdrawn_query_leaves(self, store: Store) -> None:
+        """The loser of a race leaves with the change that withdraws it."""
+        record = await begin(store, "s-1", ask(0), ask(1), ask(2, Kind.APPROVAL))
+
+        await move(store, record, answers={0: "a"}, withdrawn=[1, 2], asked=[ask(3)])
+
+        assert await shown(store) == [("s-1", 3)]
+
+    @pytest.mark.parametrize("kind", sorted(ANSWERABLE))
+    async def test_an_answer_in_the_intake_hides_its_query(self, store: Store, kind: Kind) -> None:
+        """A query whose answer waits to be handed over is not asked again."""
+        record = await begin(store, "s-1", ask(0, kind), ask(1, kind))
+        letter = Letter("answer", {"q": 0, "value": "a"}, 1.0)
+
+        record = await mark(store, record, letters=[letter], tip={"mail": 1, "state": State.RUNNING})
+        assert await shown(store) == [("s-1", 1)]
+        record = await move(store, record, answers={0: "a"}, read=[record.letters[0].id], tip={"mail": 0})
+
+        assert await shown(store) == [("s-1", 1)]
+
+    async def test_other_letters_hide_nothing(self, store: Store) -> None:
+        """A signal or a cancel in the intake is not an answer."""
+        record = await begin(store, "s-1", ask(0))
+        letters = [Letter("signal", {"name": "go", "value": 0}, 1.0), Letter("cancel", "enough", 1.0)]
+
+        await mark(store, record, letters=letters, tip={"mail": 2, "state": State.RUNNING})
+
+        assert await shown(store) == [("s-1", 0)]
+
+    @pytest.mark.parametrize("kind", sorted(ANSWERABLE))
+    async def test_work_under_way_hides_its_query(self, store: Store, kind: Kind) -> None:
+        """A query that a worker answers right now is nobody else's; when the mark goes, it is shown again."""
+        query = ask(0, kind)
+        record = await begin(store, "s-1", query, ask(1, kind))
+        record = await mark(store, record, effects=[Effect(0, "w", 1.0)], tip={"state": State.RUNNING})
+        assert await shown(store) == [("s-1", 1)]
+
+        await mark(store, record, closed=[0], notices=[notice(query)])
+
+        assert await shown(store) == [("s-1", 0), ("s-1", 1)]
+
+    @pytest.mark.parametrize("outcome", [Returned(1), Raised("no"), Stopped()])
+    async def test_an_ended_session_asks_nothing(
+        self, store: Store, outcome: Returned | Raised | Stopped
+    ) -> None:
+        """Everything a session asked leaves with the change in which it ends."""
+        record = await begin(store, "s-1", ask(0), ask(1, Kind.INPUT), ask(2, Kind.CALL))
+        record = await mark(store, record, effects=[Effect(2, "w", 1.0)])
+
+        ended = await end(store, record, outcome)
+
+        assert await shown(store) == []
+        assert ended.effects == []
+        assert await store.orphans(set()) == []
+
+    async def test_a_retried_session_asks_again(self, store: Store) -> None:
+        """What a retry lists as open is shown again."""
+        record = await begin(store, "s-1", ask(0), ask(1, Kind.INPUT))
+        failed = await end(store, record, Raised("no"))
+
+        await move(store, failed, asked=[ask(0), ask(1, Kind.INPUT)])
+
+        assert await shown(store) == [("s-1", 0), ("s-1", 1)]
+
+    async def test_a_running_session_may_be_answered(self, store: Store) -> None:
+        """While one question is worked on, the others can be answered."""
+        await begin(store, "s-1", ask(0), ask(1, Kind.INPUT), state=State.RUNNING)
+
+        assert await shown(store) == [("s-1", 0), ("s-1", 1)]

@@ -1,0 +1,256 @@
+"""What waits for a session: letters, moments, and the work of workers that are gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from everhold.core.errors import Overtaken
+from everhold.core.query import Kind
+from everhold.core.session import SessionId, State
+from everhold.core.status import Raised, Returned, Stopped
+from everhold.ports.store import Change, Effect, Letter, Store, Worker
+from everhold.testing.conformance.build import ask, begin, birth, end, head, mark, move, start, step
+from everhold.testing.conformance.room import Room
+
+
+def to(id: str, body: object = None) -> Letter:
+    """A letter to another session."""
+    return Letter("signal", body, 1000.0, to=SessionId(id))
+
+
+class LetterRoom(Room):
+    """Letters land with the change that sends them."""
+
+    async def test_a_letter_to_oneself(self, store: Store) -> None:
+        """A letter without addressee waits in the session's own intake; the head is as it was given."""
+        record = await begin(store, "s-1", ask(0))
+        letters = [Letter("answer", {"q": 0, "value": "a\0"}, 5.5), Letter("cancel", None, 6.5)]
+
+        found = await mark(store, record, letters=letters, tip={"mail": 2, "state": State.RUNNING})
+
+        assert [(one.kind, one.body, one.at) for one in found.letters] == [
+            ("answer", {"q": 0, "value": "a\0"}, 5.5),
+            ("cancel", None, 6.5),
+        ]
+        assert (found.head.mail, found.head.revision, found.head.state) == (2, 2, State.RUNNING)
+
+    @pytest.mark.parametrize("state", [State.PAUSED, State.RUNNING])
+    async def test_a_letter_to_another(self, store: Store, state: State) -> None:
+        """It waits in the other's intake; the other is running, one revision on, and has mail."""
+        other = await begin(store, "s-2", ask(0), state=state)
+
+        await mark(store, await begin(store, "s-1"), letters=[to("s-2", {"x": [1]})])
+
+        found = await store.load("s-2")
+        assert [(one.kind, one.body, one.at) for one in found.letters] == [("signal", {"x": [1]}, 1000.0)]
+        assert (found.head.mail, found.head.revision, found.head.state) == (1, 2, State.RUNNING)
+        assert found.deliveries == other.deliveries
+        assert (await store.load("s-1")).letters == []
+
+    async def test_a_letter_overtakes_the_other_writer(self, store: Store) -> None:
+        """Who moves a session must have seen its letters."""
+        other = await begin(store, "s-2", ask(0))
+        await mark(store, await begin(store, "s-1"), letters=[to("s-2")])
+
+        with pytest.raises(Overtaken):
+            await store.commit(step(other, answers={0: "a"}), 1)
+
+    async def test_several_letters(self, store: Store) -> None:
+        """Each letter counts, and all are read in the order they came."""
+        await begin(store, "s-2")
+
+        sender = await mark(store, await begin(store, "s-1"), letters=[to("s-2", 1), to("s-2", 2)])
+        await mark(store, sender, letters=[to("s-2", 3)])
+
+        found = await store.load("s-2")
+        assert [one.body for one in found.letters] == [1, 2, 3]
+        assert (found.head.mail, found.head.revision) == (3, 4)
+
+    async def test_letters_have_numbers(self, store: Store) -> None:
+        """Each letter has a number of its own, which is never used again."""
+        record = await begin(store, "s-1")
+        seen = []
+        for n in range(3):
+            record = await mark(store, record, letters=[Letter("signal", n, 1.0)], tip={"mail": 1})
+            seen += [one.id for one in record.letters]
+            record = await mark(store, record, read=[record.letters[0].id], tip={"mail": 0})
+
+        assert len(set(seen)) == 3
+        assert 0 not in seen
+
+    async def test_a_read_letter_is_gone(self, store: Store) -> None:
+        """`read` removes exactly the letters that were handed over."""
+        record = await begin(store, "s-1")
+        letters = [Letter("signal", n, 1.0) for n in range(3)]
+        record = await mark(store, record, letters=letters, tip={"mail": 3})
+
+        record = await mark(store, record, read=[record.letters[0].id, record.letters[2].id], tip={"mail": 1})
+
+        assert [one.body for one in record.letters] == [1]
+
+    async def test_letters_of_others_are_not_read(self, store: Store) -> None:
+        """`read` removes letters of this session only."""
+        await begin(store, "s-2")
+        sender = await mark(store, await begin(store, "s-1"), letters=[to("s-2")])
+        number = (await store.load("s-2")).letters[0].id
+
+        await mark(store, sender, read=[number])
+
+        assert len((await store.load("s-2")).letters) == 1
+
+    @pytest.mark.parametrize("outcome", [Returned(1), Raised("no"), Stopped()])
+    async def test_the_ended_get_no_letters(self, store: Store, outcome: Returned | Raised | Stopped) -> None:
+        """A letter to a session that has ended is dropped; its sender's change lands."""
+        ended = await end(store, await begin(store, "s-2"), outcome)
+
+        sender = await mark(store, await begin(store, "s-1"), letters=[to("s-2"), to("s-none")])
+
+        assert sender.head.revision == 2
+        assert await store.load("s-2") == ended
+
+    async def test_a_refused_change_sends_nothing(self, store: Store) -> None:
+        """Letters of a change that is refused are never seen."""
+        other, sender = await begin(store, "s-2"), await begin(store, "s-1")
+
+        with pytest.raises(Overtaken):
+            await store.commit(Change(sender.birth.id, sender.head, letters=[to("s-2")]), 7)
+
+        assert await store.load("s-2") == other
+
+    async def test_a_letter_to_a_child_of_the_same_change(self, store: Store) -> None:
+        """A child can be written to in the change that starts it."""
+        first = start("s-1")
+        first.births, first.letters = [(birth("s-2"), head())], [to("s-2", "hello")]
+
+        await store.commit(first, 0)
+
+        assert [one.body for one in (await store.load("s-2")).letters] == ["hello"]
+
+    async def test_an_end_tells_the_parent(self, store: Store) -> None:
+        """A child's end and the letter that tells its parent land together."""
+        await begin(store, "s-1", ask(0, Kind.SESSION))
+        child = await begin(store, "s-2", ask(0), parent="s-1", parent_query=0)
+
+        await move(store, child, answers={0: "a"}, outcome=Returned(1), letters=[to("s-1", {"q": 0})])
+
+        parent = await store.load("s-1")
+        assert (parent.head.state, parent.head.mail) == (State.RUNNING, 1)
+        assert await store.due(0.0, 9) == ["s-1"]
+
+
+class DueRoom(Room):
+    """`due`, `next_due` and `orphans` find the sessions that somebody must look after."""
+
+    async def test_a_moment_comes(self, store: Store) -> None:
+        """A session is due at its moment and after it, not before."""
+        await mark(store, await begin(store, "s-1"), tip={"due_at": 50.0})
+
+        assert await store.due(49.999, 9) == []
+        assert await store.due(50.0, 9) == ["s-1"]
+        assert await store.due(51.0, 9) == ["s-1"]
+
+    async def test_the_longest_due_is_first(self, store: Store) -> None:
+        """Who waits longest comes first, also when not all are asked for."""
+        for id, at in [("s-1", 30.0), ("s-2", 10.0), ("s-3", 20.0), ("s-4", 90.0)]:
+            await mark(store, await begin(store, id), tip={"due_at": at})
+
+        assert await store.due(50.0, 9) == ["s-2", "s-3", "s-1"]
+        assert await store.due(50.0, 2) == ["s-2", "s-3"]
+        assert await store.due(50.0, 0) == []
+
+    async def test_letters_are_due_at_once(self, store: Store) -> None:
+        """A session with letters is due whatever the time, until they are read."""
+        record = await begin(store, "s-1")
+        record = await mark(store, record, letters=[Letter("signal", 1, 70.0)], tip={"mail": 1})
+        assert await store.due(0.0, 9) == ["s-1"]
+
+        await mark(store, record, read=[record.letters[0].id], tip={"mail": 0})
+
+        assert await store.due(0.0, 9) == []
+
+    async def test_due_once_for_two_reasons(self, store: Store) -> None:
+        """A session that is due and has letters is named once."""
+        record = await begin(store, "s-1")
+
+        await mark(store, record, letters=[Letter("signal", 1, 1.0)], tip={"mail": 1, "due_at": 1.0})
+
+        assert await store.due(5.0, 9) == ["s-1"]
+
+    async def test_the_ended_are_never_due(self, store: Store) -> None:
+        """A session that has ended does not move by itself, whatever its head still says."""
+        record = await begin(store, "s-1")
+        tip = {"due_at": 1.0, "mail": 1}
+
+        await move(store, record, outcome=Returned(1), letters=[Letter("signal", 1, 1.0)], tip=tip)
+
+        assert await store.due(5.0, 9) == []
+        assert await store.next_due() is None
+
+    async def test_the_next_moment(self, store: Store) -> None:
+        """`next_due` is the earliest moment of all sessions, past or future; None if there is none."""
+        assert await store.next_due() is None
+        records = [await begin(store, f"s-{n}") for n in range(3)]
+        for record, at in zip(records, (30.5, 10.25, None), strict=True):
+            await mark(store, record, tip={"due_at": at})
+
+        assert await store.next_due() == 10.25
+
+    async def test_a_moment_can_be_taken_back(self, store: Store) -> None:
+        """A head without a moment is not due any more."""
+        record = await mark(store, await begin(store, "s-1"), tip={"due_at": 1.0})
+
+        await mark(store, record, tip={"due_at": None})
+
+        assert (await store.due(5.0, 9), await store.next_due()) == ([], None)
+
+    async def test_effects_of_the_dead(self, store: Store) -> None:
+        """A session is an orphan while an effect belongs to a worker that is not among the living."""
+        record = await begin(store, "s-1", ask(0, Kind.CALL), ask(1, Kind.CALL))
+        effects = [Effect(0, "ada", 1.0), Effect(1, "bob", 2.0)]
+        record = await mark(store, record, effects=effects)
+
+        assert record.effects == effects
+        assert await store.orphans({"ada", "bob"}) == []
+        assert await store.orphans({"ada"}) == await store.orphans(set()) == ["s-1"]
+
+    async def test_a_recorded_outcome_is_no_orphan(self, store: Store) -> None:
+        """The mark goes with the change that records the outcome."""
+        record = await begin(store, "s-1", ask(0, Kind.CALL), ask(1, Kind.CALL))
+        record = await mark(store, record, effects=[Effect(0, "ada", 1.0), Effect(1, "ada", 1.0)])
+
+        record = await move(store, record, answers={0: "done"})
+
+        assert record.effects == [Effect(1, "ada", 1.0)]
+        assert (await move(store, record, answers={1: "done"})).effects == []
+        assert await store.orphans(set()) == []
+
+    async def test_an_effect_can_change_hands(self, store: Store) -> None:
+        """A second mark for a query replaces the first."""
+        record = await begin(store, "s-1", ask(0, Kind.CALL))
+        record = await mark(store, record, effects=[Effect(0, "ada", 1.0)])
+
+        record = await mark(store, record, effects=[Effect(0, "bob", 2.0)])
+
+        assert record.effects == [Effect(0, "bob", 2.0)]
+        assert await store.orphans({"bob"}) == []
+
+
+class WorkerRoom(Room):
+    """Rows that say who lives."""
+
+    async def test_a_worker_lives_until_released(self, store: Store) -> None:
+        """A beat makes a row or renews it; `release` removes it, and only it."""
+        ada, bob = Worker("ada", "host-1", 11, 100.5), Worker("bob", "host-2", 12, 101.5)
+        for worker in (ada, bob, later := Worker("ada", "host-1", 11, 110.25)):
+            await store.beat(worker)
+        assert sorted(await store.workers(), key=lambda one: one.id) == [later, bob]
+
+        await store.release("ada")
+
+        assert await store.workers() == [bob]
+
+    async def test_a_stranger_can_be_released(self, store: Store) -> None:
+        """Releasing a worker that is not there changes nothing."""
+        await store.release("nobody")
+
+        assert await store.workers() == []

@@ -1,0 +1,257 @@
+"""What `load`, `find`, `list` and `verify` promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everhold.core.errors import UnknownSession
+from everhold.core.query import Kind
+from everhold.core.session import SessionId, State, mint
+from everhold.core.status import Raised, Returned, Stopped
+from everhold.ports.store import Effect, Filter, Letter, Store, Write
+from everhold.testing.conformance.build import ask, begin, branch, end, ids, mark, move
+from everhold.testing.conformance.room import Room
+
+
+class LoadRoom(Room):
+    """MUSTs of `load` and `find`."""
+
+    @pytest.mark.parametrize("other", ["s-2", "s-", "s-10", "S-1", "", "s-1\0", "s_1", "%", "\ud800"])
+    async def test_only_the_exact_id_is_known(self, store: Store, other: str) -> None:
+        """`load` and `delete` raise `UnknownSession` for anything but the id itself."""
+        await begin(store, "s-1")
+
+        with pytest.raises(UnknownSession) as refused:
+            await store.load(other)
+        with pytest.raises(UnknownSession):
+            await store.delete(other, 1)
+
+        assert refused.value.session_id == other
+
+    @pytest.mark.parametrize(
+        ("since", "numbers"), [(0, [0, 1, 2, 3]), (2, [2, 3]), (3, [3]), (4, []), (99, [])]
+    )
+    async def test_deliveries_since(self, store: Store, since: int, numbers: list[int]) -> None:
+        """Deliveries are read from `since` on, in their order."""
+        record = await begin(store, "s-1", ask(0))
+        for q in range(3):
+            record = await move(store, record, answers={q: q}, asked=[ask(q + 1)])
+
+        assert [one.n for one in (await store.load("s-1", since)).deliveries] == numbers
+
+    async def test_since_the_first_open_query(self, store: Store) -> None:
+        """With -1, deliveries are read from the earliest that asked what is still open."""
+        record = await begin(store, "s-1", ask(0))
+        record = await move(store, record, answers={0: 0}, asked=[ask(1), ask(2)])
+        record = await move(store, record, answers={2: 2}, asked=[ask(3)])
+
+        assert [one.n for one in (await store.load("s-1", -1)).deliveries] == [1, 2]
+
+    async def test_since_when_nothing_is_open(self, store: Store) -> None:
+        """With -1 and nothing open there is nothing to read."""
+        record = await begin(store, "s-1", ask(0))
+        await move(store, record, answers={0: 0})
+
+        assert (await store.load("s-1", -1)).deliveries == []
+
+    async def test_find_by_key(self, store: Store) -> None:
+        """A key finds its session, and only the exact key does."""
+        await begin(store, "s-1", key="mine")
+        await begin(store, "s-2")
+
+        assert await store.find("mine") == "s-1"
+        assert [await store.find(key) for key in ("Mine", "min", "mine ", "", "s-2", "%")] == [None] * 6
+
+    async def test_an_eventful_life_is_sound(self, store: Store) -> None:
+        """`verify` finds nothing after everything a store does was done."""
+        record = await begin(store, "s-1", ask(0), ask(1, Kind.CALL), ask(2, Kind.APPROVAL), key="mine")
+        record = await mark(store, record, effects=[Effect(1, "w", 1.0)], writes=[Write("n", "k", [1], 0)])
+        fork = await branch(store, record, "s-2", 0)
+        letter = Letter("answer", {"q": 0, "value": "a"}, 1.0, to=SessionId("s-2"))
+        record = await move(
+            store, record, answers={1: "done"}, withdrawn=[2], asked=[ask(3)], letters=[letter]
+        )
+        ended = await end(store, record)
+        fork = await store.load("s-2")
+        read = [letter.id for letter in fork.letters]
+        await move(store, fork, answers={0: "a"}, read=read, tip={"mail": 0})
+        await store.delete("s-1", ended.head.revision)
+
+        assert await store.verify() == []
+
+    async def test_a_store_says_what_it_is(self, store: Store) -> None:
+        """`where` names the store for people, and `stats` has its format."""
+        assert store.where
+        assert store.stats()["format"] >= 1
+
+    async def test_alone_nobody_else_has_written(self, store: Store) -> None:
+        """One's own commits are not changes by another process."""
+        await store.changed()
+        await begin(store, "s-1")
+
+        assert await store.changed() is False
+
+
+class ListRoom(Room):
+    """What `list` shows."""
+
+    async def test_the_newest_session_is_first(self, store: Store) -> None:
+        """Sessions are listed by birth, the newest first, and by id where that is the same."""
+        for id, at in [("s-2", 10.0), ("s-1", 30.0), ("s-5", 20.0), ("s-3", 20.0), ("s-4", 20.0)]:
+            await begin(store, id, created_at=at)
+
+        assert ids(await store.list(Filter())) == ["s-1", "s-5", "s-4", "s-3", "s-2"]
+
+    async def test_a_summary_is_birth_and_head(self, store: Store) -> None:
+        """What is listed is what is loaded."""
+        record = await begin(store, "s-1", ask(0), labels={"a": "b"})
+
+        (summary,) = await store.list(Filter())
+
+        assert (summary.birth, summary.head) == (record.birth, record.head)
+
+    async def test_pages_follow_each_other(self, store: Store) -> None:
+        """Pages follow each other without a gap or a repetition, also among the same birth times."""
+        for n in range(7):
+            await begin(store, f"s-{n}", created_at=float(n // 3))
+        pages, after = [], None
+        while page := ids(await store.list(Filter(limit=3, after=after))):
+            pages.append(page)
+            after = page[-1]
+
+        assert pages == [["s-6", "s-5", "s-4"], ["s-3", "s-2", "s-1"], ["s-0"]]
+
+    async def test_a_page_after_a_deleted_session(self, store: Store) -> None:
+        """Who deletes what a page listed can go on to the next one."""
+        minted = [mint(1000.0 + n, n) for n in range(4)]
+        for n, id in enumerate(minted):
+            await begin(store, id, created_at=1000.0 + n)
+        page = ids(await store.list(Filter(limit=2)))
+        for id in page:
+            await store.delete(id, 1)
+
+        assert ids(await store.list(Filter(limit=2, after=page[-1]))) == [minted[1], minted[0]]
+
+    async def test_a_page_of_a_filter(self, store: Store) -> None:
+        """`after` and `limit` count what the filter lets through."""
+        for n in range(6):
+            await begin(store, f"s-{n}", created_at=float(n), labels={"odd": str(n % 2)})
+
+        wanted = Filter(labels={"odd": "1"}, limit=1, after=SessionId("s-5"))
+
+        assert ids(await store.list(wanted)) == ["s-3"]
+
+    @pytest.mark.parametrize("limit", [0, 1])
+    async def test_a_list_has_a_limit(self, store: Store, limit: int) -> None:
+        """No more are listed than were asked for."""
+        await begin(store, "s-1")
+        await begin(store, "s-2")
+
+        assert len(await store.list(Filter(limit=limit))) == limit
+
+    @pytest.mark.parametrize(
+        ("wanted", "found"),
+        [
+            ((), ["s-5", "s-4", "s-3", "s-2", "s-1"]),
+            ((State.PAUSED,), ["s-1"]),
+            ((State.RUNNING,), ["s-2"]),
+            ((State.COMPLETED, State.CANCELLED), ["s-5", "s-3"]),
+            ((State.FAILED,), ["s-4"]),
+        ],
+    )
+    async def test_a_list_by_state(self, store: Store, wanted: tuple[State, ...], found: list[str]) -> None:
+        """Any of the states that are named; none named is all."""
+        records = [await begin(store, f"s-{n}", created_at=float(n)) for n in range(1, 6)]
+        await mark(store, records[1], tip={"state": State.RUNNING})
+        await end(store, records[2], Returned(1))
+        await end(store, records[3], Raised("no"))
+        await end(store, records[4], Stopped())
+
+        assert ids(await store.list(Filter(state=wanted))) == found
+
+    @pytest.mark.parametrize(
+        ("program", "found"),
+        [
+            ("pkg.mod:plan_a", ["s-1"]),
+            ("plan_a", ["s-1"]),
+            ("a.py:plan_a", []),
+            ("/x/a.py:planXa", ["s-2"]),
+            ("Plan_a", []),
+            ("plan", []),
+            ("%", []),
+            ("", []),
+        ],
+    )
+    async def test_a_list_by_program(self, store: Store, program: str, found: list[str]) -> None:
+        """A program is named by its whole reference, or by what follows the colon."""
+        await begin(store, "s-1", program="pkg.mod:plan_a")
+        await begin(store, "s-2", program="/x/a.py:planXa")
+
+        assert ids(await store.list(Filter(program=program))) == found
+
+    @pytest.mark.parametrize(
+        ("labels", "found"),
+        [
+            ({}, ["s-3", "s-2", "s-1"]),
+            ({"team": "blue"}, ["s-2", "s-1"]),
+            ({"team": "blue", "env": "prod"}, ["s-2"]),
+            ({"team": "blue", "env": "test"}, []),
+            ({"team": "Blue"}, []),
+            ({'a."b$[0]': "1"}, ["s-3"]),
+            ({'a."b$[0]': "2"}, []),
+        ],
+    )
+    async def test_a_list_by_labels(self, store: Store, labels: dict[str, str], found: list[str]) -> None:
+        """Every label named must be there with that value; any text can be a label."""
+        await begin(store, "s-1", labels={"team": "blue"})
+        await begin(store, "s-2", labels={"team": "blue", "env": "prod"})
+        await begin(store, "s-3", labels={'a."b$[0]': "1"})
+
+        assert ids(await store.list(Filter(labels=labels))) == found
+
+    @pytest.mark.parametrize(
+        ("prefix", "found"),
+        [("", ["s_2", "s-11", "s-1"]), ("s-1", ["s-11", "s-1"]), ("s_", ["s_2"]), ("S", []), ("%", [])],
+    )
+    async def test_a_list_by_prefix(self, store: Store, prefix: str, found: list[str]) -> None:
+        """The beginning of an id, sign by sign."""
+        for id in ("s-1", "s-11", "s_2"):
+            await begin(store, id)
+
+        assert ids(await store.list(Filter(prefix=prefix))) == found
+
+    @pytest.mark.parametrize(
+        ("wanted", "found"),
+        [
+            ({"older_than": 20.0}, ["s-1"]),
+            ({"newer_than": 20.0}, ["s-3", "s-2"]),
+            ({"newer_than": 20.0, "older_than": 30.0}, ["s-2"]),
+        ],
+    )
+    async def test_a_list_by_age(self, store: Store, wanted: dict[str, Any], found: list[str]) -> None:
+        """Age counts from the last move, not from birth; `older_than` is before, `newer_than` at or after."""
+        for id, at in [("s-1", 10.0), ("s-2", 20.0), ("s-3", 30.0)]:
+            await mark(store, await begin(store, id), tip={"updated_at": at})
+
+        assert ids(await store.list(Filter(**wanted))) == found
+
+    async def test_a_list_by_parent(self, store: Store) -> None:
+        """The children of one session."""
+        await begin(store, "s-1")
+        await begin(store, "s-2", parent="s-1")
+        await begin(store, "s-3", parent="s-2")
+
+        assert ids(await store.list(Filter(parent=SessionId("s-1")))) == ["s-2"]
+
+    async def test_all_conditions_hold_together(self, store: Store) -> None:
+        """A session is listed only if it fits everything that was asked."""
+        await begin(store, "s-1", program="m:f", labels={"a": "b"})
+        await begin(store, "s-2", program="m:f")
+        await begin(store, "t-3", program="m:f", labels={"a": "b"})
+        await begin(store, "s-4", program="m:g", labels={"a": "b"})
+
+        wanted = Filter(state=(State.PAUSED,), program="m:f", labels={"a": "b"}, prefix="s-")
+
+        assert ids(await store.list(wanted)) == ["s-1"]

@@ -1,0 +1,106 @@
+"""What durable values promise: they land with the step, and versions never repeat."""
+
+from __future__ import annotations
+
+import pytest
+
+from everhold.core.errors import Overtaken
+from everhold.ports.store import Store, Write
+from everhold.testing.conformance.build import ask, begin, mark, move, step
+from everhold.testing.conformance.room import Room
+
+
+class ValueRoom(Room):
+    """`value`, `keys`, and the writes of a change."""
+
+    async def test_nothing_was_written(self, store: Store) -> None:
+        """A value that was never written is None, version 0."""
+        assert await store.value("n", "k") == (None, 0)
+        assert await store.keys("n") == []
+
+    async def test_each_write_raises_the_version(self, store: Store) -> None:
+        """Versions count the writes of a value, deletion included."""
+        record = await begin(store, "s-1")
+        seen = []
+        for version, value in enumerate([["one"], ["two"], None, ["four"]]):
+            record = await mark(store, record, writes=[Write("n", "k", value, version)])
+            seen.append(await store.value("n", "k"))
+
+        assert seen == [(["one"], 1), (["two"], 2), (None, 3), (["four"], 4)]
+
+    async def test_null_is_a_value(self, store: Store) -> None:
+        """A stored null is not the same as nothing."""
+        await mark(store, await begin(store, "s-1"), writes=[Write("n", "k", [None], 0)])
+
+        assert await store.value("n", "k") == ([None], 1)
+        assert await store.keys("n") == ["k"]
+
+    async def test_what_never_was_can_be_deleted(self, store: Store) -> None:
+        """Deleting nothing is a write too."""
+        await mark(store, await begin(store, "s-1"), writes=[Write("n", "k", None, 0)])
+
+        assert await store.value("n", "k") == (None, 1)
+        assert await store.keys("n") == []
+
+    async def test_keys_are_in_order(self, store: Store) -> None:
+        """The keys of one namespace in the order of their signs; deleted ones are not among them."""
+        writes = [Write("n", key, [1], 0) for key in ("b", "a", "é", "B", "a\0", "z", "🦉", "", "\uffff")]
+
+        await mark(
+            store,
+            await begin(store, "s-1"),
+            writes=[*writes, Write("n", "z", None, 1), Write("m", "c", [1], 0)],
+        )
+
+        assert await store.keys("n") == ["", "B", "a", "a\0", "b", "é", "\uffff", "🦉"]
+
+    async def test_namespaces_are_apart(self, store: Store) -> None:
+        """The same key in two namespaces is two values."""
+        writes = [Write("m", "k", ["m"], 0), Write("n", "k", ["n"], 0)]
+
+        await mark(store, await begin(store, "s-1"), writes=writes)
+
+        assert (await store.value("m", "k"), await store.value("n", "k")) == ((["m"], 1), (["n"], 1))
+
+    async def test_sessions_share_values(self, store: Store) -> None:
+        """What one session writes another reads and writes on."""
+        one, two = await begin(store, "s-1"), await begin(store, "s-2")
+        await mark(store, one, writes=[Write("n", "k", [1], 0)])
+
+        await mark(store, two, writes=[Write("n", "k", [2], 1)])
+
+        assert await store.value("n", "k") == ([2], 2)
+
+    @pytest.mark.parametrize("version", [0, 1, 3])
+    async def test_another_version_is_overtaken(self, store: Store, version: int) -> None:
+        """A write computed from another version raises `Overtaken`, and its whole change is refused."""
+        record = await begin(store, "s-1", ask(0))
+        other = await mark(store, await begin(store, "s-2"), writes=[Write("n", "k", [1], 0)])
+        await mark(store, other, writes=[Write("n", "k", [2], 1)])
+        writes = [Write("n", "first", [9], 0), Write("n", "k", [9], version)]
+
+        with pytest.raises(Overtaken):
+            await store.commit(step(record, answers={0: "a"}, writes=writes), 1)
+
+        assert await store.load("s-1") == record
+        assert await store.keys("n") == ["k"]
+        assert await store.value("n", "k") == ([2], 2)
+
+    async def test_a_deleted_value_is_remembered(self, store: Store) -> None:
+        """Who never saw a value that came and went is overtaken: its version is not 0 again."""
+        record = await mark(store, await begin(store, "s-1"), writes=[Write("n", "k", [1], 0)])
+        record = await mark(store, record, writes=[Write("n", "k", None, 1)])
+
+        with pytest.raises(Overtaken):
+            await mark(store, record, writes=[Write("n", "k", [9], 0)])
+
+        assert await store.value("n", "k") == (None, 2)
+
+    async def test_values_land_with_the_step(self, store: Store) -> None:
+        """A step and what it wrote are there together."""
+        record = await begin(store, "s-1", ask(0))
+
+        await move(store, record, answers={0: "a"}, writes=[Write("n", "k", ["a"], 0)])
+
+        assert (await store.load("s-1")).head.n == 1
+        assert await store.value("n", "k") == (["a"], 1)
