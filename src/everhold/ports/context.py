@@ -152,7 +152,7 @@ class Context(Protocol):
         """Run another program inline, as part of this session."""
         ...
 
-    def spawn(self, call: Call[T], *, key: str | None = None, title: str = "") -> Child[T]:
+    def spawn(self, call: Call[T], *, title: str = "") -> Child[T]:
         """Start a child session; await what comes back for its end."""
         ...
 

@@ -181,12 +181,12 @@ class PythonContext:
             task.path = outer
             task.made, task.asked, task.drawn = counters
 
-    def spawn(self, call: Call[Any], *, key: str | None = None, title: str = "") -> PythonChild:
+    def spawn(self, call: Call[Any], *, title: str = "") -> PythonChild:
         execution = self._execution
         program = _call(call).program
         query = self._query(Kind.SESSION, name=program.ref, args=call.args)
         child = self.child_id(query)
-        options = {"version": program.version, "id": child, "key": key, "title": title}
+        options = {"version": program.version, "id": child, "title": title}
         query = msgspec.structs.replace(query, options={k: v for k, v in options.items() if v})
         pending = execution.ask(query, Any, child=call)
         return PythonChild(child, pending)

@@ -276,11 +276,17 @@ class Loop(asyncio.AbstractEventLoop):
         self.dropped = True
         self._ready.clear()
         self._timers.clear()
-        with self:
-            for task in reversed(self.living()):
-                task._log_destroy_pending = False
-                task._log_traceback = False
-                _close(task)
+        if self.active:
+            self._close_all()
+        else:
+            with self:
+                self._close_all()
+
+    def _close_all(self) -> None:
+        for task in reversed(self.living()):
+            task._log_destroy_pending = False
+            task._log_traceback = False
+            _close(task)
         self.tasks.clear()
         self._ready.clear()
 

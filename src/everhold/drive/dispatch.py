@@ -1,0 +1,294 @@
+"""Doing what programs ask of this process: calls, and questions to answerers that answer now.
+
+Rules
+  1. Work starts after the commit that marks it as started, and its mark goes with the commit of its outcome.
+  2. A mark whose worker is gone means that the outcome is unknown. What happens then was declared: `rerun`.
+  3. An error is an answer: the program sees it. An answer that does not fit is an error too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import plain
+from everhold.core.errors import AnswerFailed, BadValue, EverholdError, OutcomeUnknown, Poison
+from everhold.core.query import Answer, Kind, Query, Rerun, Usage
+from everhold.core.schema import read, unfit
+from everhold.core.status import Raised
+from everhold.drive.live import Live
+from everhold.drive.sessions import Sessions
+from everhold.drive.step import Said
+from everhold.ports.program import Answerer, Clock
+from everhold.ports.store import Change, Effect, Notice, Worker
+
+log = logging.getLogger("everhold")
+
+#: Processes that may die over a session before it is failed as poison.
+DEATHS: Final = 3
+#: What a person is asked when the outcome of an effect is unknown.
+UNKNOWN: Final = {
+    "type": "object",
+    "properties": {"rerun": {"const": True}, "result": True, "error": {"type": "string"}},
+    "additionalProperties": False,
+    "minProperties": 1,
+    "maxProperties": 1,
+}
+
+
+class Dispatch:
+    def __init__(
+        self, sessions: Sessions, answerers: Mapping[Kind, Answerer], clock: Clock, worker: str, *, ttl: float
+    ) -> None:
+        self._sessions = sessions
+        self._answerers = answerers
+        self._clock = clock
+        self.worker = worker
+        self._ttl = ttl
+        self._known = False
+        self.tasks: set[asyncio.Task[Any]] = set()
+        sessions.dispatch = self.start
+
+    def inline(self, query: Query) -> bool:
+        """Whether this process answers such a query itself."""
+        return query.kind in self._answerers and query.to is None
+
+    # ---- work
+
+    def start(self, live: Live, said: Said) -> None:
+        """Begin the work that a commit has marked as started."""
+        for query in said.dispatch:
+            effect = live.execution.effect(query.q)
+            self._begin(live, query, effect)
+
+    def _begin(self, live: Live, query: Query, effect: Callable[[], Any] | None) -> None:
+        task = asyncio.get_running_loop().create_task(self._work(live.id, query, effect))
+        self._sessions.jobs.setdefault(live.id, {})[query.q] = task
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _work(self, session_id: str, query: Query, effect: Callable[[], Any] | None) -> None:
+        try:
+            answer = await self._outcome(session_id, query, effect)
+        except asyncio.CancelledError:
+            raise
+        await self.deliver(session_id, answer)
+
+    async def deliver(self, session_id: str, answer: Answer) -> None:
+        """Hand over what came of a query this process worked on; nobody else's answer is overwritten."""
+        jobs = self._sessions.jobs.get(session_id, {})
+
+        async def act(live: Live) -> None:
+            jobs.pop(answer.q, None)
+            if answer.q in live.opened and not live.head.ended:
+                await self._sessions.step(live, [answer])
+
+        try:
+            await self._sessions.on(session_id, act)
+        except EverholdError:
+            log.exception("the outcome of q-%d of session %s could not be kept", answer.q, session_id)
+        finally:
+            if not self._sessions.jobs.get(session_id):
+                self._sessions.jobs.pop(session_id, None)
+            self._sessions.changed(session_id)
+
+    async def _outcome(self, session_id: str, query: Query, effect: Callable[[], Any] | None) -> Answer:
+        try:
+            if query.kind is Kind.CALL:
+                if effect is None:
+                    raise AnswerFailed(f"{query.name} is not known to this process")
+                return Answer(query.q, await self._call(query, effect))
+            said = await self._answerers[query.kind].answer(query, session_id)
+            return answered(query, said)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            return Answer(query.q, error=told(error))
+
+    async def _call(self, query: Query, effect: Callable[[], Any]) -> Any:
+        options = query.options or {}
+        tries, timeout = options.get("retries", 0) + 1, options.get("timeout")
+        for left in range(tries - 1, -1, -1):
+            try:
+                async with asyncio.timeout(timeout):
+                    value = await run(effect)
+                return unfit(value, _annotated(effect), f"the result of {query.name}")
+            except TimeoutError:
+                if not left:
+                    raise TimeoutError(f"{query.name} took longer than {timeout} s") from None
+            except (asyncio.CancelledError, BadValue):
+                raise
+            except Exception:
+                if not left:
+                    raise
+            await self._clock.sleep(min(0.1 * 2 ** (tries - left - 1), 10))
+        raise AssertionError
+
+    # ---- after a death
+
+    async def alive(self) -> set[str]:
+        """Workers that live, as far as this machine and the clock can tell."""
+        now, here = self._clock.now(), socket.gethostname()
+        living = {self.worker}
+        for worker in await self._sessions.store.workers():
+            if worker.seen_at + self._ttl > now and not (worker.host == here and _gone(worker.pid)):
+                living.add(worker.id)
+        return living
+
+    async def beat(self) -> None:
+        """Say that this process lives. Needed only while it works on something."""
+        worker = Worker(self.worker, socket.gethostname(), os.getpid(), self._clock.now())
+        await self._sessions.store.beat(worker)
+        self._known = True
+
+    async def introduce(self) -> None:
+        """Be known before the first mark is made in this process's name."""
+        if not self._known:
+            await self.beat()
+
+    async def release(self) -> None:
+        if self._known:
+            await self._sessions.store.release(self.worker)
+            self._known = False
+
+    async def recover(self, session_id: str) -> None:
+        """Take up a session whose workers are gone."""
+        living = await self.alive()
+        await self.introduce()
+
+        async def act(live: Live) -> None:
+            orphaned = [q for q, worker in live.working.items() if worker not in living and q in live.opened]
+            if not orphaned or live.head.ended:
+                return
+            if live.head.attempts >= DEATHS:
+                await self._poisoned(live)
+                return
+            await self._take_up(live, orphaned)
+
+        await self._sessions.on(session_id, act)
+
+    async def _take_up(self, live: Live, orphaned: list[int]) -> None:
+        head, now = live.head, self._clock.now()
+        change = Change(live.id, head, durable=True)
+        again: list[Query] = []
+        unknown: list[Answer] = []
+        for q in orphaned:
+            query = live.opened[q].query
+            if query.kind is Kind.CALL and query.rerun is not Rerun.SAFE:
+                if query.rerun is Rerun.NEVER:
+                    unknown.append(Answer(q, error={"code": OutcomeUnknown.code, "message": query.name}))
+                else:
+                    self._ask(live, change, query, now)
+            elif query.kind is Kind.CALL or self.inline(query):
+                change.effects = [*change.effects, Effect(q, self.worker, now)]
+                live.working[q] = self.worker
+                again.append(query)
+            else:
+                change.closed = [*change.closed, q]
+                live.working.pop(q)
+        fence = head.revision
+        head.revision, head.attempts = fence + 1, head.attempts + 1
+        head.state = type(head.state).RUNNING if live.working else type(head.state).PAUSED
+        await self._commit(live, change, fence)
+        for query in again:
+            self._begin(live, query, live.execution.effect(query.q))
+        if unknown:
+            await self._sessions.step(live, unknown)
+        self._sessions.changed(live.id)
+
+    def _ask(self, live: Live, change: Change, query: Query, now: float) -> None:
+        """The question becomes a query: somebody has to say whether it happened."""
+        change.closed = [*change.closed, query.q]
+        change.notices = [*change.notices, Notice(query.q, query.kind, query.to, now, unknown(query))]
+        live.working.pop(query.q)
+        live.noticed.add(query.q)
+
+    async def again(self, live: Live, q: int) -> None:
+        """Run an effect once more, because a person said so. The lock is held."""
+        await self.introduce()
+        head, query = live.head, live.opened[q].query
+        change = Change(live.id, head, durable=True, closed=[q])
+        change.effects = [Effect(q, self.worker, self._clock.now())]
+        live.noticed.discard(q)
+        live.working[q] = self.worker
+        fence, head.revision = head.revision, head.revision + 1
+        head.state = type(head.state).RUNNING
+        await self._commit(live, change, fence)
+        self._begin(live, query, live.execution.effect(q))
+
+    async def _commit(self, live: Live, change: Change, fence: int) -> None:
+        try:
+            await self._sessions.store.commit(change, fence)
+        except BaseException:
+            live.drop()
+            raise
+
+    async def _poisoned(self, live: Live) -> None:
+        error = Poison(DEATHS)
+        await self._sessions.end(live, Raised(str(error), error.code, "", live.head.n))
+
+
+def unknown(query: Query) -> Query:
+    """How an effect whose outcome is unknown is put to a person."""
+    prompt = f"{query.name} was started and its outcome was not recorded. Run it again, or give its result?"
+    return msgspec.structs.replace(query, prompt=prompt, schema=UNKNOWN)
+
+
+async def run(effect: Callable[[], Any]) -> Any:
+    """Do it: async functions here, sync ones in a thread."""
+    function = getattr(effect, "func", effect)
+    if inspect.iscoroutinefunction(function):
+        return await effect()
+    found = await asyncio.to_thread(effect)
+    return await found if inspect.isawaitable(found) else found
+
+
+def answered(query: Query, said: Any) -> Answer:
+    """What an answerer returned, checked and ready to be kept."""
+    usage: Usage | None = None
+    if isinstance(said, msgspec.Struct) and hasattr(said, "usage") and hasattr(said, "value"):
+        said, usage = said.value, said.usage
+    return Answer(query.q, fitted(query, said), usage=usage)
+
+
+def fitted(query: Query, value: Any) -> Any:
+    """The value as it will be stored; raises `AnswerRefused` or `BadValue` if it does not fit the query."""
+    if query.schema is None and query.kind not in (Kind.LLM, Kind.INPUT):
+        return plain(value, "the answer")
+    if type(value) is str and query.schema is None:
+        return value if value.isascii() else plain(value, "the answer")
+    return read(plain(value, "the answer"), query.schema)
+
+
+def told(error: BaseException) -> dict[str, str]:
+    """An error as it is stored instead of a value."""
+    code = error.code if isinstance(error, EverholdError) else type(error).__name__
+    words = str(error).encode("utf-8", "backslashreplace").decode()[:20_000]
+    return {"code": code, "message": words or code}
+
+
+def _annotated(effect: Callable[[], Any]) -> Any:
+    import typing
+
+    function = getattr(effect, "func", effect)
+    try:
+        return typing.get_type_hints(function).get("return")
+    except Exception:  # an annotation only a type checker can resolve: the result must be plain JSON
+        return None
+
+
+def _gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

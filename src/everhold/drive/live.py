@@ -1,0 +1,146 @@
+"""A session in memory: its execution, and what is known of it since the last commit.
+
+A `Live` is a cache. Everything in it can be made again from the store: `rebuild` replays the journal, hands over
+the same deliveries in the same order, and compares what the program asks with what is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from everhold.core.journal import Delivery, Opened, compare, fold, tape
+from everhold.core.log import LogRing, Progress
+from everhold.core.metrics import Metrics
+from everhold.core.query import Answer
+from everhold.core.session import Birth, Head
+from everhold.ports.program import Execution, Host
+from everhold.ports.store import Letter, Record
+
+
+class Live:
+    __slots__ = (
+        "birth",
+        "children",
+        "execution",
+        "expiring",
+        "head",
+        "id",
+        "letters",
+        "lock",
+        "log",
+        "noticed",
+        "opened",
+        "progress",
+        "record",
+        "reworded",
+        "stale",
+        "timer",
+        "used_at",
+        "working",
+    )
+
+    def __init__(self, birth: Birth, head: Head, execution: Execution) -> None:
+        self.id = birth.id
+        self.birth = birth
+        self.head = head
+        self.execution = execution
+        self.lock = asyncio.Lock()
+        self.opened: dict[int, Opened] = {}
+        self.expiring: dict[int, Opened] = {}  # those of them that expire
+        self.noticed: set[int] = set()  # those with a row in the inbox
+        self.working: dict[int, str] = {}  # those somebody works on: the worker
+        self.children: set[int] = set()  # session queries whose child was born before a retry
+        self.letters: list[Letter] = []
+        self.timer: float | None = None  # the program's earliest timer
+        self.record: dict[str, Any] = {}
+        self.log = LogRing()
+        self.progress: Progress | None = None
+        self.reworded: list[int] = []
+        self.stale = False
+        self.used_at = 0.0
+
+    def fold(self, delivery: Delivery) -> None:
+        """Take one more delivery into account."""
+        opened, expiring = self.opened, self.expiring
+        fold(opened, delivery)
+        if expiring:
+            self.expiring = expiring = {q: entry for q, entry in expiring.items() if q in opened}
+        for query in delivery.asked:
+            if query.expires_at is not None:
+                expiring[query.q] = opened[query.q]
+        notes = delivery.notes
+        if notes is not None:
+            for entry in notes.log:
+                self.log.add(entry)
+            if notes.progress is not None:
+                self.progress = notes.progress
+            self.record.update(notes.record)
+
+    def drop(self) -> None:
+        """Forget the execution; whoever waits for the lock will see that it is stale."""
+        self.stale = True
+        self.execution.drop()
+
+
+def rebuild(record: Record, host: Host, *, strict: bool | None = None) -> Live:
+    """A session back in memory. Raises `Diverged` if the program asks something else than it did."""
+    meter = Metrics()
+    execution: Any = host.begin(record.birth, meter)
+    live = Live(record.birth, record.head, execution)
+    strictly = execution.program.strict if strict is None else strict
+    try:
+        with execution.entered():
+            execution.replaying = True
+            for expected in tape(record.deliveries):
+                live.reworded += _replay(live, execution, meter, expected, strictly)
+            execution.replaying = False
+    except BaseException:
+        execution.drop()
+        raise
+    live.head.metrics = meter
+    live.letters = record.letters
+    live.working = {effect.q: effect.worker for effect in record.effects}
+    for q, entry in live.opened.items():
+        if is_noticed(entry.query.kind, entry.query.to):
+            live.noticed.add(q)
+    return live
+
+
+def _replay(live: Live, execution: Any, meter: Metrics, expected: Any, strict: bool) -> list[int]:
+    given, recorded = expected.given, expected.reply
+    notes = given.notes
+    known = execution.asked_count
+    execution.recorded_versions = {} if recorded.notes is None else recorded.notes.versions
+    count(meter, live.opened, given.answers, fired=notes is not None and notes.fired)
+    reply = execution.advance(
+        given.n,
+        given.at,
+        given.answers,
+        notes is not None and notes.fired,
+        None if notes is None else notes.cancel,
+    )
+    changed = compare(expected, reply, known, strict)
+    meter.paused(query for query in recorded.asked if query.q >= known)
+    live.timer = reply.due
+    live.fold(given if given is recorded else Delivery(given.n, given.at, given.answers))
+    if given is not recorded:
+        live.opened.clear()
+        live.fold(recorded)
+    return changed
+
+
+def count(meter: Metrics, opened: dict[int, Opened], answers: list[Answer], *, fired: bool) -> list[Any]:
+    """Count what is handed over; returns what each answer cost."""
+    spent = []
+    for answer in answers:
+        entry = opened.get(answer.q)
+        spent.append(None if entry is None else meter.answered(entry.query, answer))
+    if answers or fired:
+        meter.resumed()
+    return spent
+
+
+def is_noticed(kind: str, to: str | None) -> bool:
+    """Whether a query of this kind has a row in the inbox of its own."""
+    return to is not None or kind in ("approval", "input", "signal")

@@ -1,0 +1,223 @@
+"""The sessions this process has in memory: found, rebuilt, kept for a while, dropped, and told about.
+
+Live sessions sit in a bounded cache, least recently used first. One that another process has overtaken is rebuilt,
+and whoever was using it tries again without noticing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from everhold.core.errors import Overtaken
+from everhold.core.journal import Delivery
+from everhold.core.observe import Observers
+from everhold.core.query import Answer
+from everhold.core.status import Outcome, Raised, Returned
+from everhold.drive.live import Live, rebuild
+from everhold.drive.step import Said, Stepper
+from everhold.ports.program import Host
+from everhold.ports.store import Store
+
+log = logging.getLogger("everhold")
+T = TypeVar("T")
+
+
+class Sessions:
+    def __init__(self, store: Store, host: Host, stepper: Stepper, observers: Observers, *, cache: int) -> None:
+        self.store = store
+        self.host = host
+        self.observers = observers
+        self.dispatch: Callable[[Live, Said], None] = lambda live, said: None
+        self.poke: Callable[[], None] = lambda: None
+        self._stepper = stepper
+        self.jobs: dict[str, dict[int, asyncio.Task[Any]]] = {}  # what this process works on, by session
+        self._lives: OrderedDict[str, Live] = OrderedDict()
+        self._loading: dict[str, asyncio.Lock] = {}
+        self._watchers: dict[str, list[asyncio.Future[None]]] = {}
+        self._cache = cache
+
+    # ---- in memory
+
+    def cached(self, session_id: str) -> Live | None:
+        live = self._lives.get(session_id)
+        if live is not None:
+            self._lives.move_to_end(session_id)
+        return live
+
+    async def live(self, session_id: str) -> Live:
+        """The session in memory, rebuilt if need be. Raises what `rebuild` raises."""
+        live = self.cached(session_id)
+        if live is not None:
+            return live
+        lock = self._loading.setdefault(session_id, asyncio.Lock())
+        try:
+            async with lock:
+                live = self.cached(session_id)
+                if live is None:
+                    live = rebuild(await self.store.load(session_id), self.host)
+                    self.keep(live)
+                return live
+        finally:
+            if not lock.locked():
+                self._loading.pop(session_id, None)
+
+    def keep(self, live: Live) -> None:
+        self._lives[live.id] = live
+        if len(self._lives) > self._cache:
+            for other in list(self._lives.values()):
+                if len(self._lives) <= self._cache:
+                    break
+                if other is not live and not other.lock.locked():
+                    self.drop(other)
+
+    def drop(self, live: Live) -> None:
+        """Forget a session; what it has in flight goes on and will find it again."""
+        if self._lives.get(live.id) is live:
+            del self._lives[live.id]
+        live.drop()
+
+    def idle(self, before: float) -> list[Live]:
+        """Sessions nobody used since `before`."""
+        return [
+            live
+            for live in self._lives.values()
+            if live.head.updated_at < before and not live.lock.locked()
+        ]
+
+    def all(self) -> list[Live]:
+        return list(self._lives.values())
+
+    # ---- moving one
+
+    async def on(self, session_id: str, act: Callable[[Live], Awaitable[T]]) -> T:
+        """Do something to a live session, alone; tries again when another process was quicker."""
+        tries = 0
+        while True:
+            live = await self.live(session_id)
+            async with live.lock:
+                if live.stale:
+                    self.drop(live)
+                    continue
+                try:
+                    return await act(live)
+                except Overtaken:
+                    self.drop(live)
+                    tries += 1
+                except BaseException:
+                    if live.stale:
+                        self.drop(live)
+                    raise
+            await asyncio.sleep(min(0.001 * tries, 0.05))
+
+    async def step(self, live: Live, answers: list[Answer], **more: Any) -> Said:
+        """One step of a live session whose lock is held; afterwards everybody concerned is told."""
+        due = live.head.due_at
+        said = await self._stepper.step(live, answers, **more)
+        jobs = self.jobs.get(live.id)
+        if jobs:
+            for q in [q for q in jobs if q not in live.opened]:
+                task = jobs.pop(q)
+                if task is not asyncio.current_task():
+                    task.cancel()
+        if said.dispatch:
+            self.dispatch(live, said)
+        if said.outcome is not None:
+            self._ended(live)
+            self.jobs.pop(live.id, None)
+        if live.head.due_at != due or said.outcome is not None or live.head.mail:
+            self.poke()
+        if self.observers:
+            self._tell(live, said)
+        if live.id in self._watchers:
+            self.changed(live.id)
+        return said
+
+    async def end(self, live: Live, outcome: Outcome, *, cancel: str | None = None) -> None:
+        """End a session without asking its program. The lock is held."""
+        said = await self._stepper.end(live, outcome, cancel)
+        for task in self.jobs.pop(live.id, {}).values():
+            task.cancel()
+        self._ended(live)
+        self.poke()
+        if self.observers:
+            self._tell(live, said)
+        self.changed(live.id)
+
+    async def retry(self, live: Live, failed: Delivery) -> Said:
+        """Hand a failed session its last delivery again. The lock is held."""
+        said = await self._stepper.retry(live, failed)
+        self._told(live, said)
+        return said
+
+    async def branch(self, live: Live) -> Said:
+        """Give a fork its first commit. The lock is held."""
+        said = await self._stepper.branch(live)
+        self._told(live, said)
+        return said
+
+    def _told(self, live: Live, said: Said) -> None:
+        if said.dispatch:
+            self.dispatch(live, said)
+        if said.outcome is not None:
+            self._ended(live)
+        self.poke()
+        if self.observers:
+            self._tell(live, said)
+        self.changed(live.id)
+
+    def _ended(self, live: Live) -> None:
+        self.drop(live)
+        if live.birth.parent is not None:
+            parent = self._lives.get(live.birth.parent)
+            if parent is not None and not parent.lock.locked():
+                self.drop(parent)  # it has a letter now
+
+    def _tell(self, live: Live, said: Said) -> None:
+        observers, session_id = self.observers, live.id
+        remaining = len(live.opened) - len(said.asked)
+        for query, answer, cost in said.answered:
+            observers.answered(session_id, query, answer, cost)
+            if remaining > 0 and not said.asked:
+                observers.partly_answered(session_id, query, answer, remaining)
+        if said.answered:
+            observers.resumed(session_id)
+        outcome, metrics = said.outcome, live.head.metrics
+        if outcome is None:
+            if said.asked:
+                observers.paused(session_id, said.asked)
+        elif isinstance(outcome, Returned):
+            observers.completed(session_id, outcome.value, metrics)
+        elif isinstance(outcome, Raised):
+            observers.failed(session_id, outcome.error, metrics)
+        else:
+            observers.cancelled(session_id, outcome.reason, metrics)
+
+    # ---- hearing of changes
+
+    def changed(self, session_id: str | None = None) -> None:
+        """Wake whoever waits for this session (or, without one, for any)."""
+        ids = list(self._watchers) if session_id is None else [session_id]
+        for each in ids:
+            for future in self._watchers.pop(each, ()):
+                if not future.done():
+                    future.set_result(None)
+
+    async def next_change(self, session_id: str, timeout: float | None) -> None:
+        """Wait until the session may have changed."""
+        future = asyncio.get_running_loop().create_future()
+        self._watchers.setdefault(session_id, []).append(future)
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            waiting = self._watchers.get(session_id)
+            if waiting and future in waiting:
+                waiting.remove(future)
+                if not waiting:
+                    del self._watchers[session_id]

@@ -1,0 +1,397 @@
+"""One step: hand something over, let the program go on to its next pause, commit all of it at once.
+
+Rules
+  1. A session's steps happen one after another: the next advance never starts before this commit is known.
+  2. A refused commit drops the live execution; nothing that was computed from it is used again.
+  3. Nothing outside starts before the commit that holds everything the program knew. The mark that it was started
+     rides in that commit.
+  4. What the store itself can answer (durable values, kept signals) is answered within the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.errors import BadValue, Spinning
+from everhold.core.journal import Delivery, Notes, Opened, Reply, earliest, open_from
+from everhold.core.metrics import Metrics
+from everhold.core.query import Answer, Kind, Query, Rerun
+from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
+from everhold.core.status import Outcome, Raised, Returned
+from everhold.drive.live import Live, count, is_noticed
+from everhold.ports.program import Clock
+from everhold.ports.store import Change, Effect, Letter, Notice, Store, Write
+
+#: Deliveries one step may hold before the program counts as spinning.
+MOST: Final = 10_000
+
+
+class Values:
+    """Durable values as one step sees them: what it read, and what it wrote and nobody else has seen."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._seen: dict[tuple[str, str], tuple[list[JSON] | None, int]] = {}
+        self._written: dict[tuple[str, str], list[JSON] | None] = {}
+
+    async def answer(self, query: Query) -> JSON:
+        namespace, verb, given = query.args["in"], query.args["do"], query.args.get("value")
+        place = (namespace, query.name)
+        if verb == "keys":
+            return await self._keys(namespace)
+        if place not in self._seen:
+            self._seen[place] = await self._store.value(*place)
+        found = self._written.get(place, self._seen[place][0])
+        match verb:
+            case "get":
+                return found
+            case "set" | "swap":
+                self._written[place] = given
+                return None
+            case "delete":
+                self._written[place] = None
+                return found is not None
+            case "set_nx":
+                if found is None:
+                    self._written[place] = given
+                return found is None
+            case _:
+                return self._incr(place, found, *given)
+
+    def _incr(self, place: tuple[str, str], found: list[JSON] | None, delta: float, default: float) -> float:
+        number = default if found is None else found[0]
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise BadValue(f"incr: value at '{place[1]}'", "is not a number")
+        total: float = number + delta
+        self._written[place] = [total]
+        return total
+
+    async def _keys(self, namespace: str) -> list[str]:
+        keys = set(await self._store.keys(namespace))
+        for (other, key), value in self._written.items():
+            if other == namespace:
+                (keys.discard if value is None else keys.add)(key)
+        return sorted(keys)
+
+    def writes(self) -> list[Write]:
+        return [
+            Write(namespace, key, value, self._seen[(namespace, key)][1])
+            for (namespace, key), value in self._written.items()
+        ]
+
+
+class Said(msgspec.Struct):
+    """What a step led to, for whoever called and for observers."""
+
+    asked: list[Query]
+    answered: list[tuple[Query, Answer, Any]]
+    outcome: Outcome | None
+    dispatch: list[Query]  # queries this process now works on
+
+
+class Stepper:
+    """Makes steps on live sessions. `inline` says whether this process answers a query itself."""
+
+    def __init__(self, store: Store, clock: Clock, worker: str, inline: Callable[[Query], bool]) -> None:
+        self._store = store
+        self._clock = clock
+        self._worker = worker
+        self._inline = inline
+        self._level = getattr(store, "durability", "mixed")
+        self.introduce: Callable[[], Awaitable[None]] | None = None  # called before the first mark is made
+
+    async def step(
+        self,
+        live: Live,
+        answers: list[Answer],
+        *,
+        fired: bool = False,
+        cancel: str | None = None,
+        read: list[int] | None = None,
+        birth: Birth | None = None,
+    ) -> Said:
+        """Hand over `answers` (and more), commit, and bring the live session up to date."""
+        head = live.head
+        at = self._clock.now()
+        if at < head.updated_at:  # a clock that went backwards does not turn the program's time
+            at = head.updated_at
+        meter = head.metrics
+        execution = live.execution
+        said = Said([], [], None, [])
+        deliveries: list[Delivery] = []
+        values: Values | None = None
+        taken = read or []
+        children = self._cancelled_children(live, at) if cancel is not None else []
+        n = head.n
+        while True:
+            n += 1
+            queries = [live.opened.get(answer.q) for answer in answers]
+            spent = count(meter, live.opened, answers, fired=fired)
+            said.answered += [
+                (entry.query, answer, cost)
+                for entry, answer, cost in zip(queries, answers, spent, strict=True)
+                if entry is not None
+            ]
+            with execution.entered():
+                reply = execution.advance(n, at, answers, fired, cancel)
+            meter.paused(reply.asked)
+            delivery = Delivery(n, at, answers, reply.asked, _notes(reply, fired, cancel))
+            deliveries.append(delivery)
+            live.fold(delivery)
+            live.timer = reply.due
+            said.asked += reply.asked
+            if reply.outcome is not None:
+                said.outcome = reply.outcome
+                break
+            quick = [query for query in reply.asked if query.kind is Kind.STATE or query.kind is Kind.SIGNAL]
+            if not quick:
+                break
+            if len(deliveries) >= MOST:
+                live.drop()
+                raise Spinning(f"{MOST:,} reads and writes of durable values")
+            values = values or Values(self._store)
+            answers, read_now = await self._quick(live, quick, values)
+            if not answers:
+                break
+            taken = taken + read_now
+            fired, cancel = False, None
+        change = self._change(live, said, deliveries, at, taken, values, birth)
+        if children:
+            change.letters = [*change.letters, *children]
+        await self._commit(live, change)
+        return said
+
+    async def end(self, live: Live, outcome: Outcome, cancel: str | None) -> Said:
+        """End a session without asking its program."""
+        at = max(self._clock.now(), live.head.updated_at)
+        delivery = Delivery(live.head.n + 1, at, [], [], Notes(cancel=cancel, outcome=outcome))
+        said = Said([], [], outcome, [])
+        children = self._cancelled_children(live, at)
+        live.fold(delivery)
+        change = self._change(live, said, [delivery], at, [], None, None)
+        change.letters = [*change.letters, *children]
+        await self._commit(live, change)
+        return said
+
+    async def retry(self, live: Live, failed: Delivery) -> Said:
+        """Hand over a delivery that failed once more; its new reply is appended and stands from now on."""
+        head, notes = live.head, failed.notes or Notes()
+        at = max(self._clock.now(), head.updated_at)
+        count(head.metrics, live.opened, failed.answers, fired=notes.fired)
+        with live.execution.entered():
+            reply = live.execution.advance(failed.n, failed.at, failed.answers, notes.fired, None)
+        head.metrics.paused(reply.asked)
+        live.fold(Delivery(failed.n, failed.at, failed.answers, reply.asked, Notes(withdrawn=reply.withdrawn)))
+        again = [] if reply.outcome is not None else [entry.query for entry in live.opened.values()]
+        reply.notes = reply.notes or Notes()
+        reply.withdrawn = []
+        delivery = Delivery(head.n + 1, at, [], again, _notes(reply, False, None))
+        assert delivery.notes is not None
+        delivery.notes.retry = True
+        live.opened.clear()
+        live.expiring.clear()
+        live.fold(delivery)
+        live.timer = reply.due
+        head.state = moved(head.state, Event.RETRIED)
+        asked_now = {query.q for query in reply.asked}
+        live.children = {query.q for query in again if query.kind is Kind.SESSION} - asked_now
+        return await self._begin_again(live, again, delivery, reply.outcome, at, None)
+
+    async def branch(self, live: Live) -> Said:
+        """Give a fork its first commit: everything open is asked again in its own name."""
+        at = live.head.updated_at
+        again = [entry.query for entry in live.opened.values()]
+        return await self._begin_again(live, again, None, None, at, live.birth)
+
+    async def _begin_again(
+        self, live: Live, again: list[Query], delivery: Delivery | None, outcome: Outcome | None, at: float, birth: Any
+    ) -> Said:
+        said = Said(again, [], outcome, [])
+        live.noticed.clear()
+        live.working.clear()
+        change = self._change(live, said, [delivery] if delivery else [], at, [], None, birth)
+        await self._commit(live, change)
+        return said
+
+    async def _commit(self, live: Live, change: Change) -> None:
+        try:
+            if change.effects and self.introduce is not None:
+                await self.introduce()
+            await self._store.commit(change, change.head.revision - 1)
+        except BaseException:
+            live.drop()
+            raise
+
+    def _cancelled_children(self, live: Live, at: float) -> list[Letter]:
+        """What is told to the children of a session that is cancelled."""
+        return [
+            Letter("cancel", f"its parent {live.id} was cancelled", at, to=child_id(live.birth, entry))
+            for entry in live.opened.values()
+            if entry.query.kind is Kind.SESSION
+        ]
+
+    async def _quick(self, live: Live, quick: list[Query], values: Values) -> tuple[list[Answer], list[int]]:
+        """Answers the store has for what was just asked."""
+        answers, read = [], []
+        for query in quick:
+            if query.kind is Kind.STATE:
+                try:
+                    answers.append(Answer(query.q, await values.answer(query)))
+                except BadValue as error:
+                    answers.append(Answer(query.q, error={"code": error.code, "message": str(error)}))
+                continue
+            for letter in live.letters:
+                if letter.kind == "signal" and letter.body["name"] == query.name:
+                    answers.append(Answer(query.q, letter.body["value"]))
+                    live.letters.remove(letter)
+                    read.append(letter.id)
+                    break
+        return answers, read
+
+    def _change(
+        self,
+        live: Live,
+        said: Said,
+        deliveries: list[Delivery],
+        at: float,
+        read: list[int],
+        values: Values | None,
+        birth: Birth | None,
+    ) -> Change:
+        head, opened = live.head, live.opened
+        before = (head.state, head.due_at, head.mail, head.attempts)
+        head.revision += 1
+        head.n = deliveries[-1].n if deliveries else head.n
+        head.updated_at = at
+        head.attempts = 0
+        head.mail -= len(read)
+        change = Change(live.id, head, deliveries, birth, read=read)
+        extra = bool(read) or birth is not None
+        if read:
+            live.letters = [letter for letter in live.letters if letter.id not in read]
+        if live.noticed or live.working:
+            closed = [q for q in (*live.noticed, *live.working) if q not in opened]
+            for q in closed:
+                live.noticed.discard(q)
+                live.working.pop(q, None)
+            change.closed = closed
+            extra = extra or bool(closed)
+        for query in said.asked:
+            if (query.kind is not Kind.LLM or query.to is not None or self._inline(query)) and query.q in opened:
+                self._place(live, change, said, query, at)
+                extra = True
+        change.durable = self._durable(change, said)
+        if said.outcome is not None:
+            self._end(live, change, said.outcome, at)
+            extra = True
+        else:
+            head.open_from = open_from(opened, head.n)
+            head.due_at = earliest(live.timer, live.expiring) if live.expiring else live.timer
+            busy = live.working or any(letter.kind != "signal" for letter in live.letters)
+            head.state = State.RUNNING if busy else State.PAUSED
+        if values is not None:
+            change.writes = values.writes()
+            extra = extra or bool(change.writes)
+        change.light = not extra and before == (head.state, head.due_at, head.mail, head.attempts)
+        return change
+
+    def _place(self, live: Live, change: Change, said: Said, query: Query, at: float) -> None:
+        """Say who sees to a query that was just asked."""
+        if query.kind is Kind.SESSION:
+            if query.q in live.children:
+                return  # born before a failure that is being retried
+            birth, head = child_birth(live.birth, live.opened[query.q], at)
+            change.births = [*change.births, (birth, head)]
+            change.letters = [*change.letters, Letter("start", None, at, to=birth.id)]
+        elif query.kind is Kind.CALL or self._inline(query):
+            live.working[query.q] = self._worker
+            change.effects = [*change.effects, Effect(query.q, self._worker, at)]
+            said.dispatch.append(query)
+        elif is_noticed(query.kind, query.to):
+            live.noticed.add(query.q)
+            change.notices = [*change.notices, Notice(query.q, query.kind, query.to, at, query)]
+
+    def _durable(self, change: Change, said: Said) -> bool:
+        """Whether this commit must survive power loss, whatever the store does with others."""
+        if any(query.rerun is not Rerun.SAFE for query in said.dispatch):
+            return True
+        if self._level != "mixed":
+            return False
+        return bool(change.effects) or any(query.kind is not Kind.LLM for query, _, _ in said.answered)
+
+    def _end(self, live: Live, change: Change, outcome: Outcome, at: float) -> None:
+        head = live.head
+        event = {"Returned": Event.COMPLETED, "Raised": Event.FAILED}.get(type(outcome).__name__, Event.CANCELLED)
+        head.state = moved(head.state, event)
+        head.open_from, head.due_at, head.mail = head.n + 1, None, 0
+        live.working.clear()
+        live.noticed.clear()
+        change.read = [*change.read, *(letter.id for letter in live.letters)]
+        live.letters = []
+        last = change.deliveries[-1].notes
+        if live.record and last is not None:
+            last.record = dict(live.record)  # whole, so that the end alone tells what was recorded
+        letters = [*change.letters]
+        if live.birth.parent is not None:
+            letters.append(Letter("answer", child_end(live.birth, outcome), at, to=live.birth.parent))
+        change.letters = letters
+
+
+def _notes(reply: Reply, fired: bool, cancel: str | None) -> Notes | None:
+    """What a delivery holds beside answers and queries."""
+    notes = reply.notes
+    if notes is None:
+        if not fired and cancel is None and not reply.withdrawn and reply.outcome is None:
+            return None
+        notes = Notes()
+    notes.fired, notes.cancel, notes.withdrawn, notes.outcome = fired, cancel, reply.withdrawn, reply.outcome
+    return notes
+
+
+def child_id(parent: Birth, entry: Opened) -> SessionId:
+    """The child a `session` query is about. A fork that shares the query has a child of its own."""
+    query = entry.query
+    named: str = (query.options or {})["id"]
+    if parent.origin is None or entry.n > parent.origin_n:
+        return SessionId(named)
+    drawn = sha256(f"{parent.id}/{query.key}".encode()).hexdigest()
+    return SessionId(f"{named.rpartition('-')[0]}-{drawn[:24]}")
+
+
+def child_birth(parent: Birth, entry: Opened, at: float) -> tuple[Birth, Head]:
+    """The birth of the child that a `session` query asks for."""
+    query = entry.query
+    options = query.options or {}
+    session_id = child_id(parent, entry)
+    birth = Birth(
+        id=session_id,
+        program=query.name,
+        version=options.get("version", 1),
+        args=query.args or {},
+        created_at=at,
+        seeds=[Seed(0, session_id.rpartition("-")[2])],
+        title=options.get("title", ""),
+        labels=parent.labels,
+        python=parent.python,
+        everhold=parent.everhold,
+        parent=parent.id,
+        parent_query=query.q,
+    )
+    return birth, Head(0, 1, State.RUNNING, -1, 0, None, at, Metrics())
+
+
+def child_end(birth: Birth, outcome: Outcome) -> dict[str, JSON]:
+    """A child's end, as its parent's answer."""
+    q = birth.parent_query
+    if isinstance(outcome, Returned):
+        return {"q": q, "value": outcome.value}
+    state = "failed" if isinstance(outcome, Raised) else "was cancelled"
+    words = outcome.error if isinstance(outcome, Raised) else outcome.reason
+    return {"q": q, "error": {"code": "child_failed", "message": words, "session_id": birth.id, "state": state}}
+
+

@@ -1,0 +1,224 @@
+"""Finding a program by what people and stored sessions call it.
+
+    module:function          myapp.programs:refund
+    path/file.py:function    jobs/refund.py:refund, ~/jobs/refund.py:refund
+    name                     refund, of a module listed in the settings or in an entry point
+
+A session stores the first or the second form, never a bare name: what a name means may change.
+
+Rules
+  1. What this process has decorated already is not loaded again.
+  2. A name is looked up in the modules of the settings, then in the entry points `everhold.programs`, then
+     among the programs of this process. The first place that has it wins; two of one name there are refused.
+  3. Another version is never taken in place of the one asked for.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from everhold.core.errors import EverholdError, NotAProgram, UnknownProgram, VersionMissing
+from everhold.packages import load
+from everhold.packages.load import refuse_while_loading
+from everhold.ports.program import REGISTRY, Program
+
+__all__ = ["ENTRY_POINTS", "Known", "find", "known", "refuse_while_loading"]
+
+ENTRY_POINTS: Final = "everhold.programs"
+
+AnyProgram = Program[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What can be found by name, and what kept the rest from being found."""
+
+    programs: tuple[AnyProgram, ...]
+    problems: tuple[EverholdError, ...]
+
+
+def find(
+    ref: str, version: int | None = None, *, programs: Sequence[str] = (), root: Path | None = None
+) -> AnyProgram:
+    """The program of this reference in this version, or in its newest one.
+
+    Raises `UnknownProgram`, `NotAProgram`, `VersionMissing`; `RunsOnImport` if loading it starts a session.
+    """
+    ref = absolute(ref)
+    if version is not None and (ref, version) in REGISTRY:
+        return REGISTRY[(ref, version)]
+    place, colon, name = ref.rpartition(":")
+    if not colon:
+        return _chosen(ref, _by_name(ref, programs, root), version)
+    return _chosen(ref, _registered(ref) or _loaded(ref, place, name, root), version)
+
+
+def known(programs: Sequence[str] = (), *, root: Path | None = None) -> Known:
+    """Every program that can be found by name, sorted; a module that does not load is among the problems."""
+    found, problems = _listed([*programs, *(value for _, value in _entry_points())], root)
+    order = sorted(found, key=lambda program: (program.name, program.version, program.ref))
+    return Known(tuple(order), tuple(problems))
+
+
+def absolute(ref: str, folder: Path | None = None) -> str:
+    """The reference with its path, if it has one, made absolute from `folder` or the current one."""
+    place, colon, name = ref.rpartition(":") if not ref.endswith(".py") else (ref, "", "")
+    if not is_path(place):
+        return ref
+    return f"{((folder or Path.cwd()) / Path(place).expanduser()).resolve()}{colon}{name}"
+
+
+def is_path(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or os.sep in place or place.startswith("~")
+
+
+# ---- by reference
+
+
+def _registered(ref: str) -> dict[int, AnyProgram]:
+    return {version: program for (known_as, version), program in REGISTRY.items() if known_as == ref}
+
+
+def _loaded(ref: str, place: str, name: str, root: Path | None) -> dict[int, AnyProgram]:
+    if "<locals>" in name:
+        hint = "Move it to the top of its module, so that other processes can load it."
+        raise UnknownProgram(ref, "it was defined inside a function", hint)
+    module = _module(ref, place, root)
+    found = _registered(ref)
+    return found or _versions(_in_module(ref, module, name))
+
+
+def _module(ref: str, place: str, root: Path | None) -> ModuleType:
+    if not is_path(place):
+        return load.module(place, ref, root)
+    if not place.endswith(".py"):
+        raise UnknownProgram(ref, f"{place} is not a file that ends in .py")
+    return load.file(Path(place), ref)
+
+
+def _in_module(ref: str, module: ModuleType, name: str) -> AnyProgram:
+    """A program that the module holds under this name, or one that itself has this name."""
+    programs = _programs_of(module)
+    try:
+        thing = reduce(getattr, name.split("."), module)
+    except AttributeError:
+        for program in programs:
+            if program.name == name:
+                return program
+        where = getattr(module, "__file__", None) or module.__name__
+        raise UnknownProgram(ref, f"{where} has no {name!r}", _near(name, programs)) from None
+    if not isinstance(thing, Program):
+        raise NotAProgram(ref, _description(thing))
+    return thing
+
+
+def _versions(program: AnyProgram) -> dict[int, AnyProgram]:
+    return _registered(program.ref) | {program.version: program}
+
+
+def _chosen(ref: str, found: dict[int, AnyProgram], version: int | None) -> AnyProgram:
+    newest = max(found)
+    wanted = newest if version is None else version
+    if wanted not in found:
+        raise VersionMissing(ref, wanted, newest)
+    return found[wanted]
+
+
+# ---- by name
+
+
+def _by_name(name: str, programs: Sequence[str], root: Path | None) -> dict[int, AnyProgram]:
+    if is_path(name) or "." in name:
+        raise UnknownProgram(name, "it names a module, not a program in it", f"Add the function: {name}:NAME")
+    listed, problems = _listed(programs, root)
+    if found := _named(name, listed):
+        return found
+    if problems:  # rather than take what an installed package has under this name
+        raise problems[0]
+    points = _entry_points()
+    if own := [value for point, value in points if point == name and ":" in value]:
+        return _same(name, [find(value, root=root) for value in own])
+    installed, problems = _listed([value for _, value in points], root)
+    here = list(REGISTRY.values())
+    if found := _named(name, installed) or _named(name, here):
+        return found
+    broken = "".join(f"; {problem}" for problem in problems)
+    raise UnknownProgram(name, f"no listed module has it{broken}", _near(name, [*listed, *installed, *here]))
+
+
+def _listed(places: Iterable[str], root: Path | None) -> tuple[list[AnyProgram], list[EverholdError]]:
+    """The programs of these modules, files and references, each once."""
+    found: list[AnyProgram] = []
+    problems: list[EverholdError] = []
+    for place in dict.fromkeys(absolute(place, root) for place in places):
+        try:
+            named = ":" in place and not place.endswith(".py")
+            found += [find(place, root=root)] if named else _programs_of(_module(place, place, root))
+        except EverholdError as problem:
+            problems.append(problem)
+    return _unique(found), problems
+
+
+def _named(name: str, programs: list[AnyProgram]) -> dict[int, AnyProgram]:
+    called = [program for program in programs if program.name == name]
+    return _same(name, called or [program for program in programs if program.__name__ == name])
+
+
+def _same(name: str, programs: list[AnyProgram]) -> dict[int, AnyProgram]:
+    """The versions of one program; two programs under one name are refused."""
+    homes = {program.ref.rpartition(":")[0]: program for program in programs}
+    if len(homes) > 1:
+        refs = ", ".join(sorted(program.ref for program in homes.values()))
+        raise UnknownProgram(name, f"several have this name: {refs}", "Name it as module:function.")
+    found: dict[int, AnyProgram] = {}
+    for program in programs:
+        found |= _versions(program)
+    return found
+
+
+def _entry_points() -> list[tuple[str, str]]:
+    from importlib.metadata import entry_points
+
+    points = entry_points(group=ENTRY_POINTS)
+    return [(point.name, f"{point.module}:{point.attr}" if point.attr else point.module) for point in points]
+
+
+# ---- words
+
+
+def _programs_of(module: ModuleType) -> list[AnyProgram]:
+    """Those it holds, and earlier versions that were defined under the same function name."""
+    held = [thing for thing in vars(module).values() if isinstance(thing, Program)]
+    return _unique(
+        [*held, *(program for program in REGISTRY.values() if program.__module__ == module.__name__)]
+    )
+
+
+def _unique(programs: list[AnyProgram]) -> list[AnyProgram]:
+    return list({id(program): program for program in programs}.values())
+
+
+def _near(name: str, programs: list[AnyProgram]) -> str:
+    from difflib import get_close_matches
+
+    names = sorted({program.name for program in programs})
+    if close := get_close_matches(name, names, 1):
+        return f"Did you mean {close[0]!r}?"
+    return f"There is: {', '.join(names)}." if names else ""
+
+
+def _description(thing: object) -> str:
+    if inspect.iscoroutinefunction(thing):
+        return "it is an async function without @everhold.program"
+    return (
+        "it is a plain function"
+        if inspect.isfunction(thing)
+        else f"it is a value of type {type(thing).__name__}"
+    )

@@ -1,0 +1,199 @@
+"""Where data and programs are: one rule, the same for every front and for `everhold.open`.
+
+    database    the argument, else EVERHOLD_DATABASE_URL, else the settings file, else the user's data folder
+    programs    the settings file
+    llm         the settings file
+    answer_with the settings file
+
+The settings file is the nearest `everhold.toml`, or `pyproject.toml` with a table `[tool.everhold]`, in the
+current folder or above it. Paths in it start from its own folder; all others from the current one.
+
+Nothing is written or made here until `prepare` is called.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from everhold.core.errors import BadSetting
+from everhold.packages.find import absolute
+
+VARIABLE: Final = "EVERHOLD_DATABASE_URL"
+FILE: Final = "everhold.toml"
+KEYS: Final = ("database", "programs", "llm", "answer_with")
+SCHEMES: Final = ("sqlite", "memory", "postgresql")
+SUFFIXES: Final = (".db", ".sqlite", ".sqlite3")
+DEFAULT: Final = "the user's data folder"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What was found, and where."""
+
+    database: str  # a full address: sqlite:////abs/olute.db, memory://, postgresql://…
+    root: Path  # the folder of the settings file, else the current one
+    source: Mapping[
+        str, str
+    ]  # for each setting that is set: the argument, the variable, a file or the default
+    programs: tuple[str, ...] = ()
+    llm: str | None = None
+    answer_with: str | None = None
+
+    @property
+    def scheme(self) -> str:
+        return self.database.partition("://")[0]
+
+    @property
+    def path(self) -> Path | None:
+        """The file of an SQLite database."""
+        return Path(self.database.removeprefix("sqlite:///")) if self.scheme == "sqlite" else None
+
+    @property
+    def shown(self) -> str:
+        """The address without its password, for people and logs."""
+        hidden = re.sub(r"(://[^/:@]*):.*@", r"\1:***@", self.database)
+        return re.sub(r"(\bpassword=)[^&]*", r"\1***", hidden)
+
+
+def settings(
+    database: str | os.PathLike[str] | None = None,
+    *,
+    start: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Settings:
+    """Apply the rule; raises `BadSetting` with the name of the setting and the place where it stands."""
+    folder = Path(start or Path.cwd()).resolve()
+    variable = (os.environ if env is None else env).get(VARIABLE)
+    file, table = _nearest(folder)
+    root = file.parent if file else folder
+    source = {key: str(file) for key in table}
+    if database is not None:
+        url, source["database"] = address(database, folder, "database"), "argument"
+    elif variable:
+        url, source["database"] = address(variable, folder, VARIABLE), VARIABLE
+    elif "database" in table:
+        url = address(table["database"], root, f"database in {file}")
+    else:
+        url, source["database"] = f"sqlite:///{home() / 'everhold.db'}", DEFAULT
+    programs = tuple(absolute(place, root) for place in table.get("programs", ()))
+    return Settings(url, root, source, programs, table.get("llm"), table.get("answer_with"))
+
+
+def home() -> Path:
+    """The user's data folder; it need not exist."""
+    from platformdirs import user_data_path
+
+    return user_data_path("everhold", appauthor=False)
+
+
+def prepare(found: Settings) -> None:
+    """Make the user's data folder, readable by nobody else, if that is where the database is."""
+    if found.source.get("database") == DEFAULT:
+        home().mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+# ---- addresses
+
+
+def address(given: str | os.PathLike[str], folder: Path, name: str = "database") -> str:
+    """The full address of a database: an absolute file, memory:// or postgresql://…"""
+    if not isinstance(given, str):
+        return _sqlite(os.fspath(given), folder, name)
+    scheme, mark, rest = given.partition("://")
+    if not mark:
+        return _bare(given, folder, name)
+    match scheme:
+        case "sqlite":
+            return _sqlite(_after_third_slash(rest, name), folder, name)
+        case "memory":
+            if rest:
+                raise BadSetting(name, f"memory:// takes nothing after it, got {given!r}")
+            return given
+        case "postgresql" | "postgres":
+            return f"postgresql://{rest}"
+    close = _near(scheme, SCHEMES)
+    raise BadSetting(
+        name, f"{scheme}:// is not known; there are {', '.join(f'{s}://' for s in SCHEMES)}{close}"
+    )
+
+
+def _bare(given: str, folder: Path, name: str) -> str:
+    if given == ":memory:":
+        raise BadSetting(name, "for a database in memory say memory://")
+    if not given.endswith(SUFFIXES):
+        raise BadSetting(
+            name, f"{given!r} is not an address; say sqlite:///file, memory://, or a path that ends in .db"
+        )
+    return _sqlite(given, folder, name)
+
+
+def _after_third_slash(rest: str, name: str) -> str:
+    if not rest.startswith("/"):
+        meant = f"sqlite:///{rest}" if rest else "memory://, or sqlite:///file.db"
+        raise BadSetting(name, f"sqlite:// takes three slashes and a path; did you mean {meant}?")
+    return rest[1:]
+
+
+def _sqlite(path: str, folder: Path, name: str) -> str:
+    if path in ("", ":memory:"):
+        raise BadSetting(name, "it names no file; for a database in memory say memory://")
+    if "?" in path or "\0" in path:
+        raise BadSetting(name, f"{path!r} is not a path; an SQLite address takes no options")
+    return f"sqlite:///{(folder / Path(path).expanduser()).resolve()}"
+
+
+# ---- the settings file
+
+
+def _nearest(start: Path) -> tuple[Path | None, dict[str, Any]]:
+    for folder in (start, *start.parents):
+        file = folder / FILE
+        if file.is_file():
+            return file, _checked(_read(file), file)
+        project = folder / "pyproject.toml"
+        if project.is_file():
+            tool = _read(project).get("tool", {})
+            if "everhold" in tool:
+                return project, _checked(tool["everhold"], project)
+    return None, {}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise BadSetting(str(file), f"it is not TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise BadSetting(str(file), "it is not UTF-8 text") from None
+    except OSError as error:
+        raise BadSetting(str(file), f"it cannot be read: {error.strerror}") from None
+
+
+def _checked(table: Any, file: Path) -> dict[str, Any]:
+    if not isinstance(table, dict):
+        raise BadSetting(f"everhold in {file}", "it should be a table, [tool.everhold]")
+    for key, value in table.items():
+        if key not in KEYS:
+            more = "; here the settings stand at the top" if key == "tool" else _near(key, KEYS)
+            raise BadSetting(f"{key} in {file}", f"there is no such setting{more}")
+        fits = isinstance(value, str)
+        if key == "programs":
+            fits = isinstance(value, list) and all(isinstance(place, str) for place in value)
+        if not fits:
+            wanted = "a list of strings" if key == "programs" else "a string"
+            raise BadSetting(f"{key} in {file}", f"it should be {wanted}, got {value!r}")
+    return table
+
+
+def _near(word: str, words: tuple[str, ...]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, words, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,577 @@
+"""The composition root and the Python front.
+
+    async with everhold.open("sqlite:///app.db", llm=my_model) as runtime:
+        result = await runtime.run(refund(order="7"), key="refund-7")
+
+`open` reads the settings, puts store, programs, answerers and caretaker together, and gives a `Runtime`. The blocking
+face of the same verbs is in `blocking.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version as installed
+from os import PathLike
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, overload
+
+import msgspec
+
+from everhold.answerers import Spec, answerer
+from everhold.core.budget import Budget
+from everhold.core.codec import JSON
+from everhold.core.errors import (
+    AnswerRefused,
+    BadArguments,
+    BadSetting,
+    KeyConflict,
+    MissingExtra,
+    NotAProgram,
+    Waiting,
+)
+from everhold.core.observe import Observer, Observers
+from everhold.core.query import Kind, Usage
+from everhold.core.schema import fit
+from everhold.core.session import Birth, Seed, SessionId, State, mint
+from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
+from everhold.drive.caretaker import Caretaker
+from everhold.drive.dispatch import Dispatch
+from everhold.drive.ingress import Given
+from everhold.drive.runner import Runner
+from everhold.drive.sessions import Sessions
+from everhold.drive.step import Stepper
+from everhold.packages.find import find, refuse_while_loading
+from everhold.packages.settings import Settings, prepare, settings
+from everhold.ports.program import Call, Clock
+from everhold.ports.said import Said
+from everhold.ports.store import Filter, Problem, Store
+from everhold.programs.python import PythonHost
+
+R = TypeVar("R")
+
+#: Seconds after which an idle session leaves memory.
+IDLE: Final = 3 * 3600.0
+#: Seconds a worker counts as alive after it was last heard of.
+TTL: Final = 10.0
+_UNSET: Any = msgspec.UNSET
+
+
+class SystemClock:
+    """The wall clock."""
+
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Info(msgspec.Struct, frozen=True):
+    """One line of a listing of sessions."""
+
+    session_id: SessionId
+    state: State
+    program: str
+    version: int
+    key: str | None
+    title: str
+    labels: dict[str, str]
+    steps: int
+    created_at: float
+    updated_at: float
+    due_at: float | None
+    parent: SessionId | None
+    origin: SessionId | None
+
+
+class Runtime:
+    """Runs and answers sessions of one store. Made by `everhold.open`; use it with `async with`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        found: Settings | None = None,
+        llm: Spec = None,
+        clock: Clock | None = None,
+        observers: Iterable[Observer] = (),
+        cache: int = 1000,
+        idle: float = IDLE,
+        ttl: float = TTL,
+        recover: bool = True,
+    ) -> None:
+        self.store = store
+        self.clock: Clock = clock or SystemClock()
+        self._settings = found
+        self._recover = recover
+        self._programs: dict[str, Any] = {}
+        inline = answerer(llm)
+        worker = f"w-{secrets.token_hex(8)}"
+        answerers = {} if inline is None else {Kind.LLM: inline}
+        stepper = Stepper(store, self.clock, worker, lambda query: query.kind in answerers and query.to is None)
+        self._sessions = Sessions(store, PythonHost(self._find), stepper, Observers(observers), cache=cache)
+        self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, ttl=ttl)
+        stepper.introduce = self._dispatch.introduce
+        self._runner = Runner(self._sessions, self._dispatch, self.clock)
+        self._caretaker = Caretaker(self._sessions, self._runner, self._dispatch, self.clock, idle=idle, ttl=ttl)
+        self._opened = False
+
+    @property
+    def database(self) -> str:
+        """The address of the store, for people."""
+        return self._settings.shown if self._settings is not None else self.store.where
+
+    async def __aenter__(self) -> Self:
+        if not self._opened:
+            if self._settings is not None:
+                prepare(self._settings)
+            await self.store.open()
+            self._opened = True
+            if self._recover:
+                self._caretaker.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self, grace: float = 5.0) -> None:
+        """Stop: calls under way may finish within `grace` seconds; then everything is given back."""
+        if not self._opened:
+            return
+        self._opened = False
+        await self._caretaker.stop()
+        tasks = self._dispatch.tasks
+        if tasks and grace > 0:
+            await asyncio.wait(set(tasks), timeout=grace)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._dispatch.release()
+        for live in self._sessions.all():
+            self._sessions.drop(live)
+        await self.store.close()
+
+    # ---- run
+
+    async def run(
+        self,
+        call: Call[R],
+        *,
+        key: str | None = None,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        budget: Budget | Mapping[str, int] | None = None,
+        wait: float | None = None,
+    ) -> R:
+        """Run a program to its end and return what it returns.
+
+        With a `key`, a session that was begun with it goes on. Raises `Waiting` when somebody outside has to answer
+        (or after `wait` seconds), `Failed`, or `Cancelled`.
+        """
+        status = await self.start(
+            call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait
+        )
+        if not isinstance(status, Finished) and not (isinstance(status, Paused) and status.queries):
+            status = await self._runner.wait(status.session_id, wait)
+        if isinstance(status, Finished):
+            return _result(call, status)
+        raise _waiting(status)
+
+    async def start(
+        self,
+        call: Call[Any],
+        *,
+        key: str | None = None,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        budget: Budget | Mapping[str, int] | None = None,
+        wait: float | None = None,
+    ) -> Status:
+        """Begin a session and say where it stands once this process can do no more for it now."""
+        refuse_while_loading()
+        birth = self._birth(call, key, title, labels, metadata, budget)
+        self._programs[birth.program] = call.program
+        if key is not None:
+            found = await self._runner.again(key, birth)
+            if found is not None:
+                await self._runner.pump_quietly(found)
+                return await self._settled(found, wait)
+        try:
+            status = await self._runner.start(birth)
+        except KeyConflict:
+            if key is None:
+                raise
+            return await self.start(call, key=key, wait=wait)  # another process was quicker
+        return await self._after(birth.id, status, wait)
+
+    # ---- answer
+
+    @overload
+    async def answer(
+        self,
+        question: OpenQuery,
+        value: Any = ...,
+        *,
+        error: str | None = None,
+        usage: Usage | Mapping[str, int] | None = None,
+        by: Mapping[str, JSON] | None = None,
+        wait: float | None = None,
+    ) -> Status: ...
+    @overload
+    async def answer(
+        self,
+        question: str,
+        value: Any = ...,
+        *,
+        query_id: str | None = None,
+        error: str | None = None,
+        usage: Usage | Mapping[str, int] | None = None,
+        by: Mapping[str, JSON] | None = None,
+        wait: float | None = None,
+    ) -> Status: ...
+    async def answer(
+        self,
+        question: OpenQuery | str,
+        value: Any = _UNSET,
+        *,
+        query_id: str | None = None,
+        error: str | None = None,
+        usage: Usage | Mapping[str, int] | None = None,
+        by: Mapping[str, JSON] | None = None,
+        wait: float | None = None,
+    ) -> Status:
+        """Answer a question, with a value or with an error; `question` is an open query, or a session's id.
+
+        With a session's id and no `query_id`, the one open question is meant. Nothing changes unless it fits.
+        """
+        if type(question) is OpenQuery:
+            session_id: str = question.session_id
+            query_id = question.id
+        elif isinstance(question, str):
+            session_id = question
+        else:
+            raise BadArguments("answer", f"{question!r} is neither an open query nor a session id")
+        if (value is _UNSET) == (error is None):
+            raise BadArguments("answer", "give a value or an error, one of the two")
+        given = Given(query_id, None if value is _UNSET else value, error, None if usage is None else _usage(usage))
+        status = await self._runner.answer(session_id, [given], None if by is None else dict(by))
+        if self._sessions.jobs:
+            return await self._after(session_id, status, wait)
+        return status
+
+    async def answer_many(
+        self,
+        session_id: str,
+        answers: Mapping[str, Any],
+        *,
+        by: Mapping[str, JSON] | None = None,
+        wait: float | None = None,
+    ) -> Status:
+        """Answer several questions at once, by query id: all are taken, or none.
+
+        A value may be `everhold.Said(value, usage=…)`, or an exception, which answers with an error.
+        """
+        given = [_given(query_id, value) for query_id, value in answers.items()]
+        status = await self._runner.answer(session_id, given, None if by is None else dict(by))
+        return await self._after(session_id, status, wait)
+
+    async def signal(self, session_id: str, name: str, value: JSON = None, *, wait: float | None = None) -> Status:
+        """Send a message to a program; it is kept until the program receives it."""
+        status = await self._runner.signal(session_id, name, value)
+        return await self._after(session_id, status, wait)
+
+    # ---- look
+
+    async def status(self, session_id: str) -> Status:
+        """Where a session stands: `Running`, `Paused` or `Finished`."""
+        return await self._runner.status(session_id)
+
+    async def wait(self, session_id: str, timeout: float | None = None) -> Status:
+        """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
+        return await self._runner.wait(session_id, timeout)
+
+    async def inbox(
+        self, *, kind: str | None = None, to: str | None = None, limit: int = 100
+    ) -> list[OpenQuery]:
+        """The open questions of all sessions, oldest first."""
+        wanted = None if kind is None else _kind(kind)
+        rows = await self.store.inbox(kind=wanted, to=to, limit=limit)
+        return [OpenQuery(birth.id, query, at) for birth, query, at in rows]
+
+    async def sessions(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+        prefix: str = "",
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[Info]:
+        """Sessions, newest first. Ages are seconds since a session last moved; `after` is the last id seen."""
+        states = () if state is None else (state,) if isinstance(state, str) else tuple(state)
+        now = self.clock.now()
+        wanted = Filter(
+            state=tuple(_state(name) for name in states),
+            program=program,
+            labels=dict(labels or {}),
+            parent=None if parent is None else SessionId(parent),
+            older_than=None if older_than is None else now - older_than,
+            newer_than=None if newer_than is None else now - newer_than,
+            prefix=prefix,
+            limit=limit,
+            after=None if after is None else SessionId(after),
+        )
+        return [_info(row.birth, row.head) for row in await self.store.list(wanted)]
+
+    # ---- change
+
+    async def cancel(self, session_id: str, reason: str = "") -> Status:
+        """Stop a session and its children. The program sees CancelledError once."""
+        return await self._runner.cancel(session_id, reason)
+
+    async def retry(self, session_id: str, *, wait: float | None = None) -> Status:
+        """Go on from a failed session's last answer, under the code as it is now."""
+        return await self._after(session_id, await self._runner.retry(session_id), wait)
+
+    async def fork(
+        self,
+        session_id: str,
+        *,
+        at: int | None = None,
+        answer: Any = _UNSET,
+        query_id: str | None = None,
+        key: str | None = None,
+        title: str = "",
+        wait: float | None = None,
+    ) -> Status:
+        """A new session that shares this one's steps up to `at` (its last one, by default).
+
+        With `answer`, the answer given at that step is replaced and the new session goes on from there.
+        """
+        origin = (await self.store.load(session_id, since=-1)).birth
+        now = self.clock.now()
+        birth = msgspec.structs.replace(
+            origin,
+            id=mint(now, secrets.randbits(96)),
+            created_at=now,
+            key=key,
+            title=title or origin.title,
+            parent=None,
+            parent_query=0,
+            seeds=[Seed(0, secrets.token_hex(12))],
+        )
+        given = None if answer is _UNSET else Given(query_id, answer)
+        status = await self._runner.fork(session_id, birth, at, given)
+        return await self._after(birth.id, status, wait)
+
+    async def delete(self, session_id: str) -> int:
+        """Forget a session; returns how many steps are kept because a fork shares them."""
+        return await self._runner.delete(session_id)
+
+    async def verify(self) -> list[Problem]:
+        """Look for gaps, dangling references and damage; an empty list means that all is well."""
+        return await self.store.verify()
+
+    # ---- how it is put together
+
+    def _find(self, ref: str, version: int) -> Any:
+        known = self._programs.get(ref)
+        if known is not None and known.version == version:
+            return known
+        configured = self._settings
+        if configured is None:
+            return find(ref, version)
+        return find(ref, version, programs=configured.programs, root=configured.root)
+
+    def _birth(
+        self,
+        call: Call[Any],
+        key: str | None,
+        title: str,
+        labels: Mapping[str, str] | None,
+        metadata: Mapping[str, str] | None,
+        budget: Budget | Mapping[str, int] | None,
+    ) -> Birth:
+        if not isinstance(call, Call):
+            raise NotAProgram(repr(call), "run and start take a call of a program: runtime.run(my_program(x=1))")
+        if key is not None and (not isinstance(key, str) or not key):
+            raise BadArguments("key", "a key is text, and not empty")
+        program, now = call.program, self.clock.now()
+        return Birth(
+            id=mint(now, secrets.randbits(96)),
+            program=program.ref,
+            version=program.version,
+            args=call.args,
+            created_at=now,
+            seeds=[Seed(0, secrets.token_hex(12))],
+            key=key,
+            title=title,
+            labels=_texts("labels", labels),
+            metadata=_texts("metadata", metadata),
+            budget=_budget(budget),
+            digest=program.digest,
+            python=f"{sys.version_info[0]}.{sys.version_info[1]}",
+            everhold=_version(),
+        )
+
+    async def _after(self, session_id: str, status: Status, wait: float | None) -> Status:
+        if not isinstance(status, Finished) and self._sessions.jobs.get(session_id):
+            return await self._settled(session_id, wait)
+        return status
+
+    async def _settled(self, session_id: str, wait: float | None) -> Status:
+        return await self._runner.wait(session_id, wait, settled=True)
+
+
+def open(
+    database: str | PathLike[str] | None = None,
+    *,
+    llm: Spec = None,
+    durability: str = "mixed",
+    clock: Clock | None = None,
+    observers: Iterable[Observer] = (),
+    cache: int = 1000,
+    idle: float = IDLE,
+    recover: bool = True,
+) -> Runtime:
+    """A runtime on a database: `sqlite:///app.db`, `memory://`; without one, the settings say which.
+
+    `llm` answers `llm` questions now: an async function of a query, `Command("claude -p")`, a list or dict of
+    answers; None leaves them open for whoever answers.
+    """
+    refuse_while_loading()
+    found = settings(database)
+    store = _store(found, durability)
+    return Runtime(
+        store,
+        found=found,
+        llm=llm if llm is not None else found.llm,
+        clock=clock,
+        observers=observers,
+        cache=cache,
+        idle=idle,
+        recover=recover,
+    )
+
+
+def _store(found: Settings, durability: str) -> Store:
+    if found.scheme == "memory":
+        from everhold.stores.memory import MemoryStore
+
+        return MemoryStore()
+    if found.scheme == "sqlite" and found.path is not None:
+        from everhold.stores.sqlite import SQLiteStore
+
+        return SQLiteStore(found.path, durability=durability)
+    raise MissingExtra("postgres", f"the database {found.shown}")
+
+
+def _result(call: Call[R], status: Finished) -> R:
+    value = status.result
+    wanted = call.program.types.get("return", Any)
+    try:
+        found: R = value if wanted in (Any, None, type(None)) else fit(value, wanted)
+    except AnswerRefused:
+        return value  # type: ignore[no-any-return]
+    return found
+
+
+def _waiting(status: Status) -> Waiting:
+    queries = status.queries if isinstance(status, Paused) else ()
+    until = status.until if isinstance(status, Paused) else None
+    words = "; ".join(status.waiting_for) if isinstance(status, Paused | Running) else ""
+    return Waiting(status.session_id, queries, until, words)
+
+
+def _given(query_id: str, value: Any) -> Given:
+    if isinstance(value, Said):
+        return Given(query_id, value.value, None, value.usage)
+    if isinstance(value, BaseException):
+        return Given(query_id, None, str(value) or type(value).__name__)
+    return Given(query_id, value)
+
+
+def _usage(given: Usage | Mapping[str, int]) -> Usage:
+    if isinstance(given, Usage):
+        return given
+    try:
+        return msgspec.convert(dict(given), Usage)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise BadArguments("usage", str(error)) from None
+
+
+def _budget(given: Budget | Mapping[str, int] | None) -> Budget | None:
+    if given is None or isinstance(given, Budget):
+        return given
+    try:
+        return Budget(**given)
+    except TypeError as error:
+        raise BadSetting("budget", str(error)) from None
+
+
+def _texts(name: str, given: Mapping[str, str] | None) -> dict[str, str]:
+    texts = dict(given or {})
+    for key, value in texts.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise BadArguments(name, f"{key!r}: {value!r} is not text for text")
+    return texts
+
+
+def _kind(name: str) -> Kind:
+    try:
+        return Kind(name)
+    except ValueError:
+        raise BadSetting("kind", f"{name!r} is none of {', '.join(Kind)}") from None
+
+
+def _state(name: str) -> State:
+    try:
+        return State(name)
+    except ValueError:
+        raise BadSetting("state", f"{name!r} is none of {', '.join(State)}") from None
+
+
+def _info(birth: Birth, head: Any) -> Info:
+    return Info(
+        birth.id,
+        head.state,
+        birth.program,
+        birth.version,
+        birth.key,
+        birth.title,
+        birth.labels,
+        head.n,
+        birth.created_at,
+        head.updated_at,
+        head.due_at,
+        birth.parent,
+        birth.origin,
+    )
+
+
+_found_version = ""
+
+
+def _version() -> str:
+    global _found_version
+    if not _found_version:
+        try:
+            _found_version = installed("everhold")
+        except Exception:  # run from a folder that was not installed
+            _found_version = "0"
+    return _found_version
+
+
+__all__ = ["Info", "Runtime", "SystemClock", "open"]
