@@ -95,6 +95,7 @@ MISFITS = [
     ({"type": "string", "maxLength": 1}, "ab", "answer", "a string of length ≤ 1", "'ab'"),
     ({"type": "string", "pattern": "^a"}, "b", "answer", "a string matching '^a'", "'b'"),
     ({"type": "string", "format": "date"}, "soon", "answer", "a string in the format 'date'", "'soon'"),
+    ({"format": "decimal"}, "1,10", "answer", "a value in the format 'decimal'", "'1,10'"),
     ({"format": "uuid"}, "6f1c", "answer", "a value in the format 'uuid'", "'6f1c'"),
     ({"contentEncoding": "base64"}, "?", "answer", "a value in base64", "'?'"),
     ({"type": "array", "minItems": 2}, [1], "answer", "a list of length ≥ 2", "a list of 1"),

@@ -5,10 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
@@ -29,9 +26,9 @@ FORMATS: Final[dict[str, Any]] = {
     "date-time": datetime,
     "date": date,
     "duration": timedelta,
-    "decimal": Decimal,
+    "decimal": re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"),
+    "uuid": re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"),
 }
-_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def check(value: JSON, schema: Schema, path: str = "answer") -> None:
@@ -72,8 +69,7 @@ def _check(schema: Schema, value: JSON, path: str, root: Schema, depth: int) -> 
             rule(spot, schema[keyword], value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Spot:
+class _Spot(msgspec.Struct, frozen=True, gc=False):
     """Where a check stands: in which schema, at which value."""
 
     schema: dict[str, JSON]
@@ -198,6 +194,8 @@ def _limit(holds: Callable[[Any, Any], bool], of: Callable[[Any], Any] | None = 
 
 
 def _divided(value: float, by: float) -> bool:
+    from fractions import Fraction  # rarely needed, and slow to import
+
     return Fraction(str(value)) % Fraction(str(by)) == 0  # 0.3 is a multiple of 0.1, whatever floats say
 
 
@@ -206,9 +204,10 @@ def _matches(value: str, pattern: str) -> bool:
 
 
 def _formatted(value: str, form: str) -> bool:
-    if form == "uuid":
-        return _UUID.fullmatch(value) is not None
-    return form not in FORMATS or _converts(value, FORMATS[form])
+    wanted = FORMATS.get(form)
+    if isinstance(wanted, re.Pattern):
+        return wanted.fullmatch(value) is not None
+    return wanted is None or _converts(value, wanted)
 
 
 def _encoded(value: str, encoding: str) -> bool:
