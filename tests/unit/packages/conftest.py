@@ -1,0 +1,60 @@
+"""Folders with programs in them, and a process that forgets what it loaded from them."""
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from everhold.ports.program import REGISTRY
+
+Write = Callable[..., Path]
+Fresh = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def forgetful() -> Iterator[None]:
+    path, modules, registry = list(sys.path), set(sys.modules), dict(REGISTRY)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+    REGISTRY.clear()
+    REGISTRY.update(registry)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path.resolve()
+
+
+@pytest.fixture
+def write(here: Path) -> Write:
+    """Write a file below the current folder; one with programs begins with the import they need."""
+
+    def write(name: str, text: str = "") -> Path:
+        file = here / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        head = "from everhold.ports.program import program\n" if "@program" in text else ""
+        file.write_text(head + textwrap.dedent(text))
+        return file
+
+    return write
+
+
+@pytest.fixture
+def fresh(here: Path) -> Fresh:
+    """Run Python in a process of its own in the current folder; return what it printed."""
+
+    def fresh(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=here, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return fresh

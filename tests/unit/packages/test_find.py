@@ -1,0 +1,491 @@
+"""Programs are found by what people and stored sessions call them."""
+
+import sys
+
+import pytest
+
+from everhold.core.errors import NotAProgram, RunsOnImport, UnknownProgram, VersionMissing
+from everhold.packages.find import find, known
+from everhold.ports.program import REGISTRY, program
+
+ONE = """
+@program
+async def refund(ctx, order: str) -> str:
+    return order
+"""
+TWO = """
+@program(name="refund", version=1)
+async def refund_v1(ctx) -> str:
+    return "old"
+
+@program(version=2)
+async def refund(ctx) -> str:
+    return "new"
+"""
+
+
+# By module
+
+
+def test_a_module_and_a_function(write):
+    """`myapp.programs:refund` is found in the current folder, though it is not installed."""
+    write("myapp/__init__.py")
+    write("myapp/programs.py", ONE)
+
+    found = find("myapp.programs:refund")
+
+    assert (found.name, found.version, found.ref) == ("refund", 1, "myapp.programs:refund")
+
+
+def test_a_module_in_the_folder_of_the_settings(write, here, monkeypatch):
+    """A module is also looked for where the settings file is."""
+    write("project/shop_in_root.py", ONE)
+    write("project/deep/down/x.txt")
+    monkeypatch.chdir(here / "project" / "deep" / "down")
+
+    assert find("shop_in_root:refund", root=here / "project").ref == "shop_in_root:refund"
+
+
+def test_what_was_decorated_here_is_not_loaded():
+    """A program of this process is found though its reference could not be loaded."""
+
+    @program
+    async def local(ctx) -> None: ...
+
+    assert find(local.ref, 1) is local
+
+
+def test_the_module_where_it_was_moved_from(write):
+    """A program that moved is found under its old reference if the old module imports it."""
+    write("moved_new.py", TWO)
+    write("moved_old.py", "from moved_new import refund\n")
+
+    assert [find("moved_old:refund", 1).__name__, find("moved_old:refund", 2).__name__] == [
+        "refund_v1",
+        "refund",
+    ]
+
+
+def test_an_old_version_imported_under_its_function_name(write):
+    """A program is also found by its own name where another module imported it under its function's."""
+    write("moved_new.py", TWO)
+    write("moved_old.py", "from moved_new import refund_v1\n")
+
+    assert find("moved_old:refund", 1).__name__ == "refund_v1"
+
+
+def test_a_method_path(write):
+    """A program inside a class is found by its qualified name."""
+    write("classy.py", "class Shop:\n    @program\n    async def refund(ctx): ...\n")
+
+    assert find("classy:Shop.refund").ref == "classy:Shop.refund"
+
+
+# Versions
+
+
+def test_each_version_is_found(write):
+    """Versions of one name live side by side in a module; without a version the newest is meant."""
+    write("shop.py", TWO)
+
+    found = [find("shop:refund", version) for version in (1, 2, None)]
+
+    assert [one.__name__ for one in found] == ["refund_v1", "refund", "refund"]
+
+
+def test_versions_under_one_function_name(write):
+    """A redefined function does not hide the version before it."""
+    write("shop.py", ONE + "@program(version=3)\nasync def refund(ctx): ...\n")
+
+    assert [find("shop:refund", 1).version, find("shop:refund", 3).version] == [1, 3]
+
+
+def test_another_version_is_not_taken_instead(write):
+    """Where only version 1 exists, version 2 is missing, not unknown."""
+    write("shop.py", ONE)
+
+    with pytest.raises(VersionMissing) as caught:
+        find("shop:refund", 2)
+
+    assert (caught.value.wanted, caught.value.found) == (2, 1)
+
+
+def test_a_function_name_is_one_version(write):
+    """The function's own name means that function, not a newer one of the same program."""
+    write("shop.py", TWO)
+
+    assert find("shop:refund_v1").version == 1
+
+
+# From a file
+
+
+@pytest.mark.parametrize("form", ["jobs/shop.py", "./jobs/shop.py", "~/jobs/shop.py", "{here}/jobs/shop.py"])
+def test_a_file_and_a_function(form, write, here, monkeypatch):
+    """A path may be relative, absolute or begin at home; the reference is always the absolute one."""
+    monkeypatch.setenv("HOME", str(here))
+    file = write("jobs/shop.py", ONE)
+
+    assert find(f"{form.format(here=here)}:refund").ref == f"{file}:refund"
+
+
+def test_a_file_is_loaded_once(write):
+    """The same file gives the same program, however it is named and whatever happened to it on disk."""
+    file = write("shop.py", ONE)
+    first = find("shop.py:refund")
+    file.write_text("raise ValueError")
+
+    assert find(f"{file}:refund", 1) is first
+    assert find("./shop.py:refund") is first
+
+
+def test_the_reference_is_the_one_a_script_stores(write, fresh):
+    """What a script stores as it runs is what another process finds."""
+    write("jobs/shop.py", ONE + "if __name__ == '__main__':\n    print(refund.ref)\n")
+
+    stored = fresh("jobs/shop.py")
+    finder = f"from everhold.packages.find import find; print(find({stored!r}, 1).ref)"
+
+    assert fresh("-c", finder) == stored
+
+
+def test_a_running_script_is_not_loaded_again(write, fresh):
+    """A script that looks itself up finds the program it runs, and is executed once."""
+    look = "from everhold.packages.find import find\nassert find(__file__ + ':refund') is refund\n"
+    write("shop.py", ONE + "print('loaded')\n" + look)
+
+    assert fresh("shop.py") == "loaded"
+
+
+def test_a_file_imports_from_its_folder(write):
+    """Neighbours are importable while the file loads, and later inside its functions."""
+    write("jobs/near_one.py", "WORD = 'one'\n")
+    write("jobs/near_two.py", "WORD = 'two'\n")
+    later = "def later():\n    import near_two\n    return near_two.WORD\n"
+    write("jobs/shop.py", "from near_one import WORD\n" + ONE + later)
+
+    loaded = find("jobs/shop.py:refund").body.__globals__
+
+    assert (loaded["WORD"], loaded["later"]()) == ("one", "two")
+
+
+def test_a_file_in_a_package_imports_as_its_package_does(write):
+    """Relative imports and imports from the package's root work."""
+    write("src/pack/__init__.py")
+    write("src/pack/inner/__init__.py")
+    write("src/pack/inner/words.py", "WORD = 'word'\n")
+    write("src/pack/inner/shop.py", "from .words import WORD\nfrom pack.inner import words\n" + ONE)
+
+    assert find("src/pack/inner/shop.py:refund").body.__globals__["WORD"] == "word"
+
+
+def test_a_file_that_clears_the_path(write):
+    """A file may change `sys.path` while it loads."""
+    write("shop.py", ONE + "import sys\ndel sys.path[0]\n")
+
+    assert find("shop.py:refund").name == "refund"
+
+
+def test_a_neighbour_is_not_mistaken_for_another_ones(write):
+    """Two folders with a `tool_kit.py` each: the second file is refused rather than given the first one's."""
+    write("a/tool_kit.py")
+    write("b/tool_kit.py")
+    write("a/shop.py", "import tool_kit\n" + ONE)
+    write("b/shop.py", "from tool_kit import x\n" + ONE)
+    find("a/shop.py:refund")
+
+    with pytest.raises(UnknownProgram, match=r"has loaded .*a/tool_kit.py under that name"):
+        find("b/shop.py:refund")
+
+
+def test_types_are_those_of_the_file(write):
+    """Annotations of a loaded file are resolved, so that arguments are validated."""
+    write("shop.py", ONE)
+
+    assert find("shop.py:refund").types["order"] is str
+
+
+def test_odd_file_names(write):
+    """A file name need not be an identifier."""
+    file = write("my jobs/re-fund v1.2.py", ONE)
+
+    assert find("my jobs/re-fund v1.2.py:refund").ref == f"{file}:refund"
+
+
+# By name
+
+
+def test_a_name_in_the_settings(write):
+    """A bare name is looked up in the listed modules, files and references."""
+    write("first.py", "@program\nasync def refund(ctx): ...\n")
+    write("second.py", "@program\nasync def invoice(ctx): ...\n")
+    write("third.py", "@program\nasync def remind(ctx): ...\n")
+    listed = ["first", "second.py", "third:remind"]
+
+    found = [find(name, programs=listed).name for name in ("refund", "invoice", "remind")]
+
+    assert found == ["refund", "invoice", "remind"]
+
+
+def test_a_name_with_versions(write):
+    """A bare name with a version is that version."""
+    write("shop.py", TWO)
+
+    assert find("refund", 1, programs=["shop"]).__name__ == "refund_v1"
+    with pytest.raises(VersionMissing):
+        find("refund", 3, programs=["shop"])
+
+
+def test_a_name_that_two_modules_have(write):
+    """Two programs of one name in the settings are refused, and both are named."""
+    write("left.py", ONE)
+    write("right.py", ONE)
+
+    with pytest.raises(UnknownProgram, match="several have this name: left:refund, right:refund"):
+        find("refund", programs=["left", "right"])
+
+
+def test_the_same_program_listed_twice(write):
+    """A program that another listed module imports is still one program."""
+    write("left.py", ONE)
+    write("right.py", "from left import refund\n")
+
+    assert find("refund", programs=["left", "right"]).ref == "left:refund"
+
+
+def test_a_name_of_this_process(write):
+    """A name that no listed module has is looked up among the programs decorated here."""
+
+    @program(name="only-in-this-process")
+    async def local(ctx) -> None: ...
+
+    assert find("only-in-this-process") is local
+
+
+def test_a_function_name_is_good_enough(write):
+    """A bare name may also be the function's, where no program is called so."""
+    write("shop.py", TWO)
+
+    assert find("refund_v1", programs=["shop"]).version == 1
+
+
+@pytest.fixture
+def installed(write, here, monkeypatch):
+    """A distribution with entry points, as pip would leave it."""
+    write("site/gift.py", ONE + "@program\nasync def wrap(ctx): ...\n")
+    write("site/gift-1.0.dist-info/METADATA", "Name: gift\nVersion: 1.0\n")
+    points = "[everhold.programs]\ngive-back = gift:refund\ngift = gift\nbroken = no_such_gift\n"
+    write("site/gift-1.0.dist-info/entry_points.txt", points)
+    monkeypatch.syspath_prepend(here / "site")
+
+
+def test_a_name_of_an_entry_point(installed):
+    """An entry point names a program, or a module whose programs go by their own names."""
+    assert find("give-back").ref == "gift:refund"
+    assert find("wrap").ref == "gift:wrap"
+
+
+def test_the_settings_come_before_entry_points(installed, write):
+    """What the project lists wins over what is installed."""
+    write("own.py", "@program(name='give-back')\nasync def mine(ctx): ...\n")
+
+    assert find("give-back", programs=["own"]).ref == "own:mine"
+
+
+def test_a_broken_listed_module_is_not_passed_over(installed, write):
+    """If a listed module does not load, nobody else's program is taken under the name."""
+    write("own_broken.py", "1 / 0\n")
+
+    with pytest.raises(
+        UnknownProgram, match=r"raised ZeroDivisionError: division by zero \(.*own_broken.py, line 1\)"
+    ):
+        find("give-back", programs=["own_broken"])
+
+
+def test_all_that_is_known(installed, write):
+    """`known` lists what can be found by name; what does not load is told, not raised."""
+    write("shop.py", TWO)
+    write("bad.py", "import no_such_library\n")
+
+    told = known(["shop", "bad"])
+
+    assert [(one.name, one.version, one.ref) for one in told.programs] == [
+        ("refund", 1, "gift:refund"),
+        ("refund", 1, "shop:refund_v1"),
+        ("refund", 2, "shop:refund"),
+        ("wrap", 1, "gift:wrap"),
+    ]
+    assert [problem.name for problem in told.problems] == ["bad", "no_such_gift"]
+
+
+# What cannot be found
+
+
+UNFOUND = {
+    "no_such_module:refund": "there is no module 'no_such_module'",
+    "shop.deeper:refund": "there is no module 'shop.deeper'",
+    "absent.py:refund": "there is no file {here}/absent.py",
+    "shop.txt:refund": "there is no module 'shop.txt'",
+    "jobs/shop:refund": "{here}/jobs/shop is not a file that ends in .py",
+    "my-shop:refund": "'my-shop' is neither the name of a module nor a file that ends in .py",
+    "shop:refnd": "{here}/shop.py has no 'refnd'",
+    "shop:": "{here}/shop.py has no ''",
+    "shop.py": "it names a module, not a program in it",
+    "shop.refund": "it names a module, not a program in it",
+    "refund": "no listed module has it",
+    "shop:outer.<locals>.refund": "it was defined inside a function",
+    "__main__:refund": "it was written at a prompt or in a notebook of another process",
+    "needs:refund": "needs needs 'no_such_library', which is not installed here",
+    "wrong.py:refund": "invalid syntax ({here}/wrong.py, line 1)",
+    "quits.py:refund": "{here}/quits.py exits when it is loaded, with 3",
+    "raises:refund": "loading raises raised KeyError: 'x' ({here}/raises.py, line 2)",
+    "spaces:refund": "spaces has no 'refund'",
+}
+
+
+@pytest.mark.parametrize(("ref", "reason"), UNFOUND.items(), ids=UNFOUND)
+def test_what_cannot_be_found_says_why(ref, reason, write, here):
+    """Each way to miss a program has its sentence and a hint, and registers nothing."""
+    write("shop.py", ONE)
+    write("needs.py", ONE + "import no_such_library\n")
+    write("wrong.py", "async def (:\n")
+    write("quits.py", ONE + "raise SystemExit(3)\n")
+    write("raises.py", "def f(): return {}\nf()['x']\n")
+    write("spaces/x.txt")
+    known_before = set(REGISTRY)
+
+    with pytest.raises(UnknownProgram) as caught:
+        find(ref)
+
+    assert caught.value.reason == reason.format(here=here)
+    assert caught.value.hint
+    assert [ref for ref, _ in set(REGISTRY) - known_before if not ref.startswith("shop:")] == []
+
+
+@pytest.mark.parametrize("ref", ["broken.py:refund", "broken:refund"])
+def test_a_failed_load_leaves_nothing(ref, write):
+    """Neither the half-loaded module nor its programs stay, and a mended file loads."""
+    file = write("broken.py", ONE + "raise ValueError('half way')\n")
+    modules, registry = set(sys.modules), set(REGISTRY)
+
+    with pytest.raises(UnknownProgram, match="half way"):
+        find(ref)
+    assert [name for name in set(sys.modules) - modules if "broken" in name] == []
+    assert set(REGISTRY) == registry
+
+    file.write_text(file.read_text().replace("raise ValueError('half way')", "mended = 'by now, it is'"))
+    assert find(ref).name == "refund"
+
+
+def test_an_interrupt_is_not_an_error_of_the_program(write):
+    """Ctrl-C while loading goes up, and leaves nothing."""
+    write("stopped.py", ONE + "raise KeyboardInterrupt\n")
+    registry = set(REGISTRY)
+
+    with pytest.raises(KeyboardInterrupt):
+        find("stopped.py:refund")
+
+    assert set(REGISTRY) == registry
+
+
+def test_a_near_miss_is_offered(write):
+    """A misspelt name is answered with the nearest, or with all there are."""
+    write("shop.py", ONE)
+
+    with pytest.raises(UnknownProgram) as near:
+        find("shop:refnd")
+    with pytest.raises(UnknownProgram) as far:
+        find("shop:zzz")
+
+    assert near.value.hint == "Did you mean 'refund'?"
+    assert far.value.hint == "There is: refund."
+
+
+NO_PROGRAMS = {
+    "plain": "it is a plain function",
+    "later": "it is an async function without @everhold.program",
+    "number": "it is a value of type int",
+}
+
+
+@pytest.mark.parametrize(("name", "reason"), NO_PROGRAMS.items())
+def test_what_is_no_program_says_what_it_is(name, reason, write):
+    """A function without the decorator, or a value, is told apart from what is missing."""
+    write("mixed.py", "def plain(): ...\nasync def later(ctx): ...\nnumber = 7\n")
+
+    with pytest.raises(NotAProgram) as caught:
+        find(f"mixed:{name}")
+
+    assert caught.value.reason == reason
+
+
+def test_a_decorator_on_the_wrong_thing(write):
+    """`@program` on a plain function is reported as such when its module loads."""
+    write("slip.py", "@program\ndef plain(ctx): ...\n")
+
+    with pytest.raises(NotAProgram, match="not an `async def`"):
+        find("slip:plain")
+
+
+# Scripts that run when they are loaded
+
+RUN = "from everhold.packages.find import refuse_while_loading as run\n"
+RUNS = {
+    "plainly": "run()\n",
+    "and hides it": "try:\n    run()\nexcept Exception:\n    pass\n",
+    "inside asyncio": "import asyncio\nasync def main(): run()\nasyncio.run(main())\n",
+    "in a group": """
+import asyncio
+async def main():
+    async with asyncio.TaskGroup() as group:
+        async def go(): run()
+        group.create_task(go())
+asyncio.run(main())
+""",
+}
+
+
+@pytest.mark.parametrize("where", ["{here}/runs.py", "runs"])
+@pytest.mark.parametrize("body", RUNS.values(), ids=RUNS)
+def test_a_script_that_would_run_itself_is_refused(body, where, write, here):
+    """Starting a session while being loaded is refused, every time, with what to do."""
+    write("runs.py", ONE + RUN + body)
+    where = where.format(here=here)
+
+    for _ in range(2):
+        with pytest.raises(RunsOnImport) as caught:
+            find(f"{where}:refund", 1)
+
+    assert caught.value.path == where
+    assert "__main__" in caught.value.hint
+
+
+async def test_it_is_refused_inside_a_running_loop_too(write):
+    """There `asyncio.run` in the script fails first; the error is the same, and no coroutine is left over."""
+    write("runs.py", ONE + RUN + RUNS["inside asyncio"])
+
+    with pytest.raises(RunsOnImport):
+        find("runs.py:refund")
+
+
+def test_a_guarded_script_is_loaded(write):
+    """Lines under the main guard do not run."""
+    write("guarded.py", ONE + RUN + "if __name__ == '__main__':\n    run()\n")
+
+    assert find("guarded.py:refund").name == "refund"
+
+
+def test_what_a_module_scheduled_may_run_later(write):
+    """The refusal ends with the load: a function handed out by the module may start sessions."""
+    write("handed.py", ONE + RUN + "import contextvars\nlater = contextvars.copy_context()\n")
+    found = find("handed.py:refund")
+
+    found.body.__globals__["later"].run(found.body.__globals__["run"])
+
+
+def test_a_listed_module_that_runs_is_refused_as_such(write):
+    """Also when a bare name led to it."""
+    write("runs.py", RUN + "run()\n")
+
+    with pytest.raises(RunsOnImport):
+        find("refund", programs=["runs"])
