@@ -173,7 +173,7 @@ async def test_cancelling_ends_the_command(tmp_path):
 
 @pytest.mark.parametrize("then", ["wait", "exit"])
 async def test_what_left_the_group_holds_nobody_up(then, tmp_path, monkeypatch):
-    """A daemon that keeps the pipes open cannot keep the answerer waiting, whether its starter lives or not."""
+    """A daemon that keeps the pipes open cannot keep the answerer waiting, whoever started it."""
     monkeypatch.setattr("everhold.answerers.command._PATIENCE", 0.1)
     pid_file = shlex.quote(str(tmp_path / "pid"))
     command = shell(f"setsid sh -c 'echo $$ > {pid_file}; exec sleep 600' & {then}", timeout=2)
