@@ -1,0 +1,80 @@
+"""What a user's type checker knows of a user's project.
+
+`good.py` is right and must pass; each line of `wrong.py` marked `# E: code` is wrong and must be reported there.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+BIN = Path(sys.executable).parent
+CACHE = HERE.parents[1] / ".mypy_cache" / "typing"
+Reports = dict[str, dict[int, set[str]]]  # file → line → codes
+
+
+@pytest.fixture(scope="module")
+def mypy() -> Reports:
+    options = ["--strict", "--config-file=", "--no-error-summary", "--no-pretty", f"--cache-dir={CACHE}"]
+    done = checked(BIN / "mypy", *options)
+    lines = re.findall(r"^(\w+\.py):(\d+): error: .*\[([\w-]+)\]$", done.stdout, re.MULTILINE)
+    assert done.returncode == bool(lines), done.stdout + done.stderr
+    return by_line(lines)
+
+
+@pytest.fixture(scope="module")
+def pyright() -> Reports:
+    done = checked(BIN / "pyright", "--outputjson", "--pythonpath", sys.executable)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    found = [one for one in json.loads(done.stdout)["generalDiagnostics"] if one["severity"] == "error"]
+    return by_line([(Path(one["file"]).name, one["range"]["start"]["line"] + 1, one["rule"]) for one in found])
+
+
+def checked(checker: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    offline = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    return subprocess.run(
+        [str(checker), *options, "good.py", "wrong.py"], cwd=HERE, env=offline, capture_output=True, text=True
+    )
+
+
+def by_line(found: list[tuple[str, int | str, str]]) -> Reports:
+    reports: Reports = {"good.py": {}, "wrong.py": {}}
+    for file, line, code in found:
+        reports[file].setdefault(int(line), set()).add(code)
+    return reports
+
+
+def marked() -> dict[int, set[str]]:
+    lines = (HERE / "wrong.py").read_text().splitlines()
+    marks = {number: re.search(r"# E: ([\w-]+)$", line) for number, line in enumerate(lines, 1)}
+    return {number: {mark[1]} for number, mark in marks.items() if mark}
+
+
+def test_mypy_finds_nothing_wrong_with_what_is_right(mypy: Reports) -> None:
+    """A user's project passes mypy --strict, and each `assert_type` in it holds."""
+    assert mypy["good.py"] == {}
+
+
+def test_pyright_finds_nothing_wrong_with_what_is_right(pyright: Reports) -> None:
+    """A user's project passes pyright's strict mode, and each `assert_type` in it holds."""
+    assert pyright["good.py"] == {}
+
+
+def test_mypy_reports_each_mistake(mypy: Reports) -> None:
+    """Each wrong call is reported by mypy on its line and with its code, and no other line is."""
+    assert mypy["wrong.py"] == marked()
+
+
+def test_pyright_reports_each_mistake(pyright: Reports) -> None:
+    """Each wrong call is reported by pyright on its line, and no other line is."""
+    assert pyright["wrong.py"].keys() == marked().keys()
+
+
+def test_there_are_mistakes() -> None:
+    """The marks are read: there are as many as there are wrong lines."""
+    assert len(marked()) == (HERE / "wrong.py").read_text().count("# E: ") > 30

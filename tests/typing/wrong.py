@@ -1,0 +1,83 @@
+"""A user's mistakes. Both type checkers report each on its line, which names mypy's code, and nothing else."""
+
+from dataclasses import dataclass
+
+import everhold
+
+
+@dataclass
+class Verdict:
+    right: bool
+
+
+def count(words: str) -> int:
+    return len(words.split())
+
+
+@everhold.program
+async def refund(ctx: everhold.Context, order: str) -> str:
+    return order
+
+
+@everhold.program  # E: arg-type
+def not_async(ctx: everhold.Context) -> str:
+    return "no"
+
+
+@everhold.program  # E: arg-type
+async def without_context(order: str) -> str:
+    return order
+
+
+# Calls
+
+refund(order=7)  # E: arg-type
+refund()  # E: call-arg
+refund(order="7", cents=1)  # E: call-arg
+refund("7", "8")  # E: call-arg
+
+
+# Contexts
+
+
+async def body(ctx: everhold.Context) -> None:
+    words: int = await ctx.llm("Why?")  # E: assignment
+    number: int = await ctx.llm("Right?", returns=Verdict)  # E: arg-type
+    print((await ctx.llm("Right?", returns=Verdict)).wrong)  # E: attr-defined
+    await ctx.llm("Why?", max_tokens="many")  # E: call-overload
+    text: str = await ctx.call(count, "a b")  # E: arg-type
+    await ctx.call(count, "a b", rerun="maybe")  # E: call-overload
+    await ctx.approval("Sure?", default="yes")  # E: arg-type
+    answer: str = await ctx.approval("Sure?")  # E: assignment
+    done: int = await ctx.run(refund("7"))  # E: arg-type
+    child: int = await ctx.spawn(refund("7"))  # E: arg-type
+    await ctx.run(refund)  # E: arg-type
+    await refund("7")  # E: misc
+    await ctx.sleep("long")  # E: arg-type
+    ctx.spwan(refund("7"))  # E: attr-defined
+    print(words, number, text, answer, done, child)
+
+
+# Runtimes
+
+
+async def outside(runtime: everhold.Runtime, query: everhold.OpenQuery) -> None:
+    result: int = await runtime.run(refund("7"))  # E: arg-type
+    await runtime.run(refund)  # E: arg-type
+    await runtime.run("refund")  # E: arg-type
+    await runtime.run(refund("7"), key=7)  # E: arg-type
+    await runtime.start(refund("7"), labels={"customer": 42})  # E: dict-item
+    await runtime.start(refund("7"), budget=3)  # E: arg-type
+    await runtime.answer(query, "yes", query_id="q-0")  # E: call-overload
+    await runtime.answer(7, "yes")  # E: call-overload
+    status = await runtime.status("s-1")
+    print(status.queries)  # E: union-attr
+    everhold.open("memory://", llm=7)  # E: arg-type
+    everhold.open("memory://", lm=None)  # E: call-arg
+    print(result)
+
+
+said: int = everhold.run(refund("7"))  # E: assignment
+everhold.run(refund)  # E: arg-type
+everhold.Said("x", usage=3)  # E: arg-type
+print(everhold.no_such_name)  # E: attr-defined
