@@ -5,7 +5,7 @@ Names are loaded when they are first used, so that `import everhold` costs next 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from everhold.answerers import Command as Command
@@ -77,15 +77,17 @@ _HOMES = {
 __all__ = sorted(_HOMES)  # noqa: PLE0605
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'everhold' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker knows the names above, and no others
 
-    value = getattr(import_module(f"everhold.{home}"), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'everhold' has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(f"everhold.{home}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -15,11 +15,24 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 from everhold.core.codec import JSON
 
 if TYPE_CHECKING:
+    from types import UnionType
+    from typing import _SpecialForm
+
+    from typing_extensions import TypeForm  # type checkers bring it along; at run time nobody needs it
+
     from everhold.ports.program import Call
+
+    Form = _SpecialForm | UnionType | Mapping[str, Any]  # Literal[…], int | None, a JSON Schema: as good as untyped
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 Rerun = Literal["safe", "never", "ask"]
+
+
+class Adapter(Protocol[T_co]):
+    """What pydantic's `TypeAdapter` looks like from here."""
+
+    def validate_python(self, value: Any, /) -> T_co: ...
 
 
 class Child(Protocol[T_co]):
@@ -56,22 +69,7 @@ class Context(Protocol):
         self,
         prompt: str = "",
         *,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        system: str | None = None,
-        max_tokens: int = 1024,
-        grounded: bool = False,
-        underspecified: bool = False,
-        to: str | None = None,
-        timeout: float | None = None,
-        default: str = ...,
-        **options: Any,
-    ) -> str: ...
-    @overload
-    async def llm(
-        self,
-        prompt: str = "",
-        *,
-        returns: type[T],
+        returns: TypeForm[T] | Adapter[T],
         messages: Sequence[Mapping[str, Any]] | None = None,
         system: str | None = None,
         max_tokens: int = 1024,
@@ -83,7 +81,23 @@ class Context(Protocol):
         **options: Any,
     ) -> T: ...
     @overload
-    async def llm(self, prompt: str = "", *, returns: Any, **options: Any) -> Any: ...
+    async def llm(self, prompt: str = "", *, returns: Form, **options: Any) -> Any: ...
+    @overload
+    async def llm(
+        self,
+        prompt: str = "",
+        *,
+        returns: None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        system: str | None = None,
+        max_tokens: int = 1024,
+        grounded: bool = False,
+        underspecified: bool = False,
+        to: str | None = None,
+        timeout: float | None = None,
+        default: str = ...,
+        **options: Any,
+    ) -> str: ...
     async def llm(self, prompt: str = "", **options: Any) -> Any:
         """Ask a model. `returns` names the type of the answer; other options are passed through."""
         ...

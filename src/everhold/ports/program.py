@@ -44,10 +44,12 @@ class Call(Generic[R_co]):
         shown = ", ".join(f"{name}={value!r}" for name, value in self.args.items())
         return f"{self.program.name}({shown})"
 
-    def __await__(self) -> typing.NoReturn:
-        raise NotAProgram(
-            self.program.name, "a call is not awaitable; use ctx.run(call), ctx.spawn(call) or runtime.run(call)"
-        )
+    if not typing.TYPE_CHECKING:  # to a type checker a call is not awaitable at all
+
+        def __await__(self) -> typing.NoReturn:
+            raise NotAProgram(
+                self.program.name, "a call is not awaitable; use ctx.run(call), ctx.spawn(call) or runtime.run(call)"
+            )
 
 
 class Program(Generic[P, R]):
