@@ -19,9 +19,7 @@ class NoEnvironment(Exception):
     """A peer's environment could not be made."""
 
     def __init__(self, peer: str, said: str) -> None:
-        super().__init__(
-            f"the environment of {peer} could not be made from bench/peers/{peer}.txt:\n{said.strip()}"
-        )
+        super().__init__(f"the environment of {peer} could not be made from bench/peers/{peer}.txt:\n{said.strip()}")
 
 
 def python_of(peer: str) -> str:

@@ -75,9 +75,7 @@ class Floor:
         session.n = n = session.n + 1
         execute = self.execute
         execute("BEGIN IMMEDIATE")
-        execute(
-            "INSERT INTO step (session, n, given, asked) VALUES (?, ?, ?, ?)", (session.id, n, value, asked)
-        )
+        execute("INSERT INTO step (session, n, given, asked) VALUES (?, ?, ?, ?)", (session.id, n, value, asked))
         execute("UPDATE session SET n = ? WHERE id = ?", (n, session.id))
         execute("COMMIT")
 

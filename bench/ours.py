@@ -57,9 +57,7 @@ class Ours:
         await self.stack.aclose()
         connections.clear()
         before = perf_counter()
-        self.runtime = await self.stack.enter_async_context(
-            everhold.open(self.url, durability=self.durability)
-        )
+        self.runtime = await self.stack.enter_async_context(everhold.open(self.url, durability=self.durability))
         return perf_counter() - before
 
     async def close(self) -> speak.Reply:

@@ -79,11 +79,7 @@ class Report:
         rows = [
             [
                 CONTENDERS[name].title,
-                *(
-                    self._cell(column.format(f"{level}.{name}"))
-                    for level in ("normal", "full")
-                    for column in columns
-                ),
+                *(self._cell(column.format(f"{level}.{name}")) for level in ("normal", "full") for column in columns),
             ]
             for name in CONTENDERS
             if self._has("length", name)

@@ -47,9 +47,7 @@ TARGETS: Final = (
         10,
         at_least=True,
     ),
-    Target(
-        "step.full.langgraph.over_everhold", "LangGraph's fastest form over ours, `FULL`", 10, at_least=True
-    ),
+    Target("step.full.langgraph.over_everhold", "LangGraph's fastest form over ours, `FULL`", 10, at_least=True),
     Target("step.memory.everhold.us", "step in the memory store", 18),
     Target("crowd.normal.everhold.steps_per_s", "1000 sessions at once, `NORMAL`", 20_000, at_least=True),
     Target("crowd.normal.everhold.busy_steps_per_s", "… with a busy loop", 20_000, at_least=True),

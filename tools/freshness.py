@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "GLOSSARY.md", "docs/**/*.md")
+PAGES = ("README.md", "GLOSSARY.md", "docs/**/*.md", "src/everhold/blocking.py")
 MARK = "[[[" + "cog"
 
 
@@ -25,7 +25,10 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
         return 0
     mode = ["-r"] if "--write" in arguments else ["--check", "--diff"]
     cog = subprocess.run(
-        [sys.executable, "-m", "cogapp", "-P", *mode, *pages], cwd=root, capture_output=True, text=True
+        [sys.executable, "-m", "cogapp", "-P", "-I", ".", *mode, *pages],
+        cwd=root,
+        capture_output=True,
+        text=True,
     )
     if cog.returncode == 0:
         print(f"docs: {len(pages)} pages with generated parts are fresh")

@@ -93,10 +93,7 @@ def main() -> int:
         if subprocess.run(command, cwd=ROOT, env=clean).returncode:
             failed.append(full)
     ran = ", ".join(full for full, _ in found.values())
-    print(
-        f"pythons: {here} is in use; also ran {ran}; "
-        + (f"failed: {', '.join(failed)}" if failed else "all passed")
-    )
+    print(f"pythons: {here} is in use; also ran {ran}; " + (f"failed: {', '.join(failed)}" if failed else "all passed"))
     return 1 if failed else 0
 
 

@@ -17,9 +17,7 @@ LIMIT = 600
 EXCEPTIONS: Mapping[str, str] = {}
 
 
-def findings(
-    lengths: Mapping[str, int], exceptions: Mapping[str, str] = EXCEPTIONS
-) -> tuple[list[str], list[str]]:
+def findings(lengths: Mapping[str, int], exceptions: Mapping[str, str] = EXCEPTIONS) -> tuple[list[str], list[str]]:
     """Sort modules by length into warnings and errors."""
     warnings, errors = [], []
     for path, lines in sorted(lengths.items()):
@@ -30,9 +28,7 @@ def findings(
             errors.append(f"{path}: {lines} lines, the limit is {LIMIT}; split it by noun")
         elif lines > WARN:
             warnings.append(f"{path}: {lines} lines, the budget is {WARN}")
-    errors += [
-        f"{path}: on EXCEPTIONS, but there is no such module" for path in exceptions if path not in lengths
-    ]
+    errors += [f"{path}: on EXCEPTIONS, but there is no such module" for path in exceptions if path not in lengths]
     return warnings, errors
 
 

@@ -29,9 +29,7 @@ def measure(stage: Stage) -> Iterator[Figure]:
                 together.append(rates[1])
     yield Figure.of("processes.one.steps_per_s", "/s", alone)
     yield Figure.of("processes.two.steps_per_s", "/s", together)
-    yield Figure.of(
-        "processes.two_over_one", "×", [two / one for one, two in zip(alone, together, strict=True)]
-    )
+    yield Figure.of("processes.two_over_one", "×", [two / one for one, two in zip(alone, together, strict=True)])
 
 
 def _rate(workers: list[Worker], pauses: int) -> float:

@@ -18,7 +18,5 @@ def measure(stage: Stage) -> Iterator[Figure]:
             path = stage.file(f"size-{contender.name}")
             with stage.worker(contender.name, Level.NORMAL, path) as worker:
                 worker.ask(verb, sessions=sessions, pauses=PAUSES)
-            yield Figure.of(
-                f"size.{contender.name}.{way}.bytes_per_step", "B", [bytes_of(path) / (sessions * PAUSES)]
-            )
+            yield Figure.of(f"size.{contender.name}.{way}.bytes_per_step", "B", [bytes_of(path) / (sessions * PAUSES)])
             remove(path)

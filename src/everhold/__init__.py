@@ -74,7 +74,7 @@ _HOMES = {
     "run": "blocking",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and no others

@@ -1,0 +1,313 @@
+"""The blocking face: the verbs of `Runtime` for code that is not async, also inside a running loop (a notebook).
+
+A loop of our own runs in a thread; each verb is handed to it and waited for. The class is written from `Runtime`
+by tools/blocking.py, and a test compares their verbs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from everhold import runtime as _async
+from everhold.answerers import Spec
+from everhold.core.budget import Budget
+from everhold.core.codec import JSON
+from everhold.core.errors import EverholdError, Waiting
+from everhold.core.observe import Observer
+from everhold.core.query import Usage
+from everhold.core.status import OpenQuery, Status
+from everhold.packages.find import refuse_while_loading
+from everhold.ports.program import Call, Clock
+from everhold.ports.store import Problem
+from everhold.runtime import IDLE, Info, Runtime
+
+R = TypeVar("R")
+T = TypeVar("T")
+_UNSET: Any = msgspec.UNSET
+
+
+class _Thread:
+    """A loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="everhold", daemon=True)
+        self._thread.start()
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        self.wait(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class BlockingRuntime:
+    """`Runtime` for code that is not async. Made by `open_blocking`; use it with `with`."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._thread: _Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._thread = _Thread()
+        try:
+            self._wait(self._runtime.__aenter__())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self, grace: float = 5.0) -> None:
+        if self._thread is not None:
+            try:
+                self._wait(self._runtime.close(grace))
+            finally:
+                self._stop()
+
+    def _stop(self) -> None:
+        if self._thread is not None:
+            self._thread.stop()
+            self._thread = None
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._thread is None:
+            work.close()
+            raise RuntimeError("this runtime is not open; use `with everhold.open_blocking(…) as runtime:`")
+        return self._thread.wait(work)
+
+    @property
+    def database(self) -> str:
+        return self._runtime.database
+
+    # [[[cog
+    # from tools.blocking import methods
+    # print(methods())
+    # ]]]
+    def run(
+        self,
+        call: Call[R],
+        *,
+        key: str | None = None,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        budget: Budget | Mapping[str, int] | None = None,
+        wait: float | None = None,
+    ) -> R:
+        """Run a program to its end and return what it returns."""
+        return self._wait(
+            self._runtime.run(call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait)
+        )
+
+    def start(
+        self,
+        call: Call[Any],
+        *,
+        key: str | None = None,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        budget: Budget | Mapping[str, int] | None = None,
+        wait: float | None = None,
+    ) -> Status:
+        """Begin a session and say where it stands once this process can do no more for it now."""
+        return self._wait(
+            self._runtime.start(call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait)
+        )
+
+    def answer(
+        self,
+        question: OpenQuery | str,
+        value: Any = _UNSET,
+        *,
+        query_id: str | None = None,
+        error: str | None = None,
+        usage: Usage | Mapping[str, int] | None = None,
+        by: Mapping[str, JSON] | None = None,
+        wait: float | None = None,
+    ) -> Status:
+        """Answer a question, with a value or with an error; `question` is an open query, or a session's id."""
+        return self._wait(
+            self._runtime.answer(question, value, query_id=query_id, error=error, usage=usage, by=by, wait=wait)
+        )
+
+    def answer_many(
+        self,
+        session_id: str,
+        answers: Mapping[str, Any],
+        *,
+        by: Mapping[str, JSON] | None = None,
+        wait: float | None = None,
+    ) -> Status:
+        """Answer several questions at once, by query id: all are taken, or none."""
+        return self._wait(self._runtime.answer_many(session_id, answers, by=by, wait=wait))
+
+    def signal(self, session_id: str, name: str, value: JSON = None, *, wait: float | None = None) -> Status:
+        """Send a message to a program; it is kept until the program receives it."""
+        return self._wait(self._runtime.signal(session_id, name, value, wait=wait))
+
+    def status(self, session_id: str) -> Status:
+        """Where a session stands: `Running`, `Paused` or `Finished`."""
+        return self._wait(self._runtime.status(session_id))
+
+    def wait(self, session_id: str, timeout: float | None = None) -> Status:
+        """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
+        return self._wait(self._runtime.wait(session_id, timeout))
+
+    def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
+        """The open questions of all sessions, oldest first."""
+        return self._wait(self._runtime.inbox(kind=kind, to=to, limit=limit))
+
+    def sessions(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+        prefix: str = "",
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[Info]:
+        """Sessions, newest first. Ages are seconds since a session last moved; `after` is the last id seen."""
+        return self._wait(
+            self._runtime.sessions(
+                state=state,
+                program=program,
+                labels=labels,
+                parent=parent,
+                older_than=older_than,
+                newer_than=newer_than,
+                prefix=prefix,
+                limit=limit,
+                after=after,
+            )
+        )
+
+    def cancel(self, session_id: str, reason: str = "") -> Status:
+        """Stop a session and its children. The program sees CancelledError once."""
+        return self._wait(self._runtime.cancel(session_id, reason))
+
+    def retry(self, session_id: str, *, wait: float | None = None) -> Status:
+        """Go on from a failed session's last answer, under the code as it is now."""
+        return self._wait(self._runtime.retry(session_id, wait=wait))
+
+    def fork(
+        self,
+        session_id: str,
+        *,
+        at: int | None = None,
+        answer: Any = _UNSET,
+        query_id: str | None = None,
+        key: str | None = None,
+        title: str = "",
+        wait: float | None = None,
+    ) -> Status:
+        """A new session that shares this one's steps up to `at` (its last one, by default)."""
+        return self._wait(
+            self._runtime.fork(session_id, at=at, answer=answer, query_id=query_id, key=key, title=title, wait=wait)
+        )
+
+    def delete(self, session_id: str) -> int:
+        """Forget a session; returns how many steps are kept because a fork shares them."""
+        return self._wait(self._runtime.delete(session_id))
+
+    def verify(self) -> list[Problem]:
+        """Look for gaps, dangling references and damage; an empty list means that all is well."""
+        return self._wait(self._runtime.verify())
+
+    # [[[end]]]
+
+
+def open_blocking(
+    database: str | PathLike[str] | None = None,
+    *,
+    llm: Spec = None,
+    durability: str = "mixed",
+    clock: Clock | None = None,
+    observers: Iterable[Observer] = (),
+    cache: int = 1000,
+    idle: float = IDLE,
+    recover: bool = True,
+) -> BlockingRuntime:
+    """`everhold.open` for code that is not async."""
+    runtime = _async.open(
+        database,
+        llm=llm,
+        durability=durability,
+        clock=clock,
+        observers=observers,
+        cache=cache,
+        idle=idle,
+        recover=recover,
+    )
+    return BlockingRuntime(runtime)
+
+
+def run(
+    call: Call[R],
+    *,
+    key: str | None = None,
+    llm: Spec = None,
+    database: str | PathLike[str] | None = None,
+    title: str = "",
+    labels: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str] | None = None,
+    budget: Budget | Mapping[str, int] | None = None,
+    wait: float | None = None,
+    durability: str = "mixed",
+) -> R:
+    """Run a program to its end and return what it returns; run it again with the same `key` and it goes on.
+
+    Raises `Waiting` when somebody outside has to answer, `Failed`, or `Cancelled`.
+    """
+    refuse_while_loading()
+    try:
+        with open_blocking(database, llm=llm, durability=durability) as runtime:
+            return runtime.run(call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait)
+    except EverholdError:
+        _show_plainly()
+        raise
+
+
+def _show_plainly() -> None:
+    """Let an error of ours that nobody catches end a script with its sentence instead of a traceback."""
+    if sys.excepthook is sys.__excepthook__ and not hasattr(sys, "ps1"):
+        sys.excepthook = _excepthook
+
+
+def _excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, Waiting):
+        shown = "; ".join((query.prompt or query.name) for query in error.queries[:3])
+        lines = [f"waiting · {error.session_id} · {len(error.queries)} open: {shown}"]
+    elif isinstance(error, EverholdError):
+        lines = [f"error: {error}  [{error.code}]"]
+    else:
+        sys.__excepthook__(kind, error, trace)
+        return
+    if getattr(error, "hint", ""):
+        lines.append(f"hint: {error.hint}")
+    sys.stderr.write("\n".join(lines) + "\n")

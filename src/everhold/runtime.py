@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version as installed
 from os import PathLike
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, overload
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -214,29 +214,6 @@ class Runtime:
 
     # ---- answer
 
-    @overload
-    async def answer(
-        self,
-        question: OpenQuery,
-        value: Any = ...,
-        *,
-        error: str | None = None,
-        usage: Usage | Mapping[str, int] | None = None,
-        by: Mapping[str, JSON] | None = None,
-        wait: float | None = None,
-    ) -> Status: ...
-    @overload
-    async def answer(
-        self,
-        question: str,
-        value: Any = ...,
-        *,
-        query_id: str | None = None,
-        error: str | None = None,
-        usage: Usage | Mapping[str, int] | None = None,
-        by: Mapping[str, JSON] | None = None,
-        wait: float | None = None,
-    ) -> Status: ...
     async def answer(
         self,
         question: OpenQuery | str,
@@ -262,7 +239,7 @@ class Runtime:
         if (value is _UNSET) == (error is None):
             raise BadArguments("answer", "give a value or an error, one of the two")
         given = Given(query_id, None if value is _UNSET else value, error, None if usage is None else _usage(usage))
-        status = await self._runner.answer(session_id, [given], None if by is None else dict(by))
+        status = await self._runner.answer_one(session_id, given, None if by is None else dict(by))
         if self._sessions.jobs:
             return await self._after(session_id, status, wait)
         return status
@@ -298,9 +275,7 @@ class Runtime:
         """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
         return await self._runner.wait(session_id, timeout)
 
-    async def inbox(
-        self, *, kind: str | None = None, to: str | None = None, limit: int = 100
-    ) -> list[OpenQuery]:
+    async def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
         """The open questions of all sessions, oldest first."""
         wanted = None if kind is None else _kind(kind)
         rows = await self.store.inbox(kind=wanted, to=to, limit=limit)

@@ -33,9 +33,7 @@ def names(requirements: list[str]) -> set[str]:
 
 
 def test_bare_make_lists_each_target_on_one_line() -> None:
-    done = subprocess.run(
-        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True)
     listed = [line.split()[1] for line in done.stdout.splitlines()]
     assert listed == ["setup", "demo", "test", "check", "fix", "bench", "soak"]
 
@@ -243,9 +241,7 @@ def test_every_word_says_which_words_not_to_use() -> None:
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
     empty = {"utils", "util", "helpers", "helper", "common", "base", "manager", "service", "misc"}
-    assert [
-        path for path in (ROOT / "src").rglob("*.py") if path.stem in empty or path.parent.name in empty
-    ] == []
+    assert [path for path in (ROOT / "src").rglob("*.py") if path.stem in empty or path.parent.name in empty] == []
 
 
 def test_decisions_are_numbered_without_gaps() -> None:

@@ -35,9 +35,7 @@ _PATIENCE: Final = 5.0  # seconds for a killed command to be gone
 class Command:
     kinds = MODEL
 
-    def __init__(
-        self, command: str | Sequence[str], *, at_once: int = 4, timeout: float | None = 600.0
-    ) -> None:
+    def __init__(self, command: str | Sequence[str], *, at_once: int = 4, timeout: float | None = 600.0) -> None:
         self.argv = _split(command)
         if at_once < 1:
             raise BadSetting("at_once", f"it should be at least 1, got {at_once}")
@@ -97,9 +95,7 @@ def question(query: Query) -> str:
     """All that a model needs to know, as one text."""
     parts = [query.system or "", query.prompt, *(_message(message) for message in query.messages or ())]
     if query.schema is not None and query.schema.get("type") != "string":
-        parts.append(
-            f"Answer with JSON only, and nothing around it. It must fit this schema:\n{dumps(query.schema)}"
-        )
+        parts.append(f"Answer with JSON only, and nothing around it. It must fit this schema:\n{dumps(query.schema)}")
     return "\n\n".join(part for part in parts if part)
 
 

@@ -3,8 +3,9 @@
     EverholdError
     ├── UsageError            the caller asked for what does not exist or does not fit: change the call
     │   ├── UnknownSession    UnknownQuery        NoOpenQuery         ManyOpenQueries
-    │   ├── AnswerRefused     BadValue            BadArguments        BadSetting
-    │   ├── KeyConflict       BadId               BadStep             NotAllowed
+    │   ├── AnswerRefused     BadValue            BadSchema           BadArguments
+    │   ├── BadSetting        KeyConflict         BadId               BadStep
+    │   ├── NotAllowed
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            a fair request at the wrong moment: look at the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
@@ -115,6 +116,15 @@ class BadValue(UsageError):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path} cannot be stored as JSON: {reason}")
         self.path, self.reason = path, reason
+
+
+class BadSchema(UsageError):
+    code = "bad_schema"
+    hint = "Use a type that JSON Schema can describe, or a schema of the keywords in docs/reference/schemas.md."
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"{what} cannot be checked: {reason}")
+        self.what, self.reason = what, reason
 
 
 class BadArguments(UsageError):

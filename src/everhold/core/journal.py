@@ -12,7 +12,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -37,7 +37,7 @@ class Notes(msgspec.Struct, omit_defaults=True, kw_only=True):
     outcome: Outcome | None = None
 
 
-NOTHING = Notes()
+_SAID: Final = frozenset({"title", "description", "examples", "$comment"})
 
 
 class Delivery(msgspec.Struct, omit_defaults=True):
@@ -171,7 +171,7 @@ def compare(expected: Expected, reply: Reply, known: int, strict: bool) -> list[
         _part(step, asked, reply.asked)
     for old, new in zip(asked, reply.asked, strict=True):
         if old != new:
-            if old.key != new.key or old.kind != new.kind or old.schema != new.schema:
+            if _other_shape(old, new):
                 raise Diverged(step, describe(old), describe(new))
             if reworded(old, new):
                 if strict:
@@ -192,10 +192,25 @@ def _compare_ends(step: int, recorded: Delivery, outcome: Outcome | None, reply:
 def _part(step: int, recorded: list[Query], asked: list[Query]) -> None:
     """Raise for two lists of different length, naming the first place where they part."""
     for old, new in zip(recorded, asked, strict=False):
-        if old.shape != new.shape:
+        if _other_shape(old, new):
             raise Diverged(step, describe(old), describe(new))
     shorter = min(len(recorded), len(asked))
     raise Diverged(step, _all(recorded[shorter:]), _all(asked[shorter:]))
+
+
+def _other_shape(old: Query, new: Query) -> bool:
+    if old.key != new.key or old.kind != new.kind:
+        return True
+    return old.schema != new.schema and _bare(old.schema) != _bare(new.schema)
+
+
+def _bare(schema: JSON) -> JSON:
+    """A schema without what it says to people: a better description is wording, not shape."""
+    if isinstance(schema, list):
+        return [_bare(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {name: _bare(part) for name, part in schema.items() if name not in _SAID or isinstance(part, dict)}
 
 
 def _all(queries: list[Query]) -> str:
@@ -216,6 +231,8 @@ def describe(query: Query) -> str:
 
 def ended(outcome: Any) -> str:
     """An end in a few words."""
-    return {"Returned": "the end, with a value", "Raised": "the end, with an error", "Stopped": "a cancel"}.get(
-        type(outcome).__name__, "no end"
-    )
+    return {
+        "Returned": "the end, with a value",
+        "Raised": "the end, with an error",
+        "Stopped": "a cancel",
+    }.get(type(outcome).__name__, "no end")

@@ -83,9 +83,7 @@ def encode(message: Message, path: str = "message") -> dict[str, JSON]:
     """The message as a plain value, or `BadValue` with the path of what JSON would change."""
     plain: dict[str, JSON] = {"role": str(message.role)}
     if message.content:
-        plain["content"] = [
-            _encoded(block, f"{path}.content[{index}]") for index, block in enumerate(message.content)
-        ]
+        plain["content"] = [_encoded(block, f"{path}.content[{index}]") for index, block in enumerate(message.content)]
     return plain
 
 

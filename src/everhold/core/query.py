@@ -84,10 +84,6 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def id(self) -> QueryId:
         return QueryId(f"q-{self.q}")
 
-    @property
-    def shape(self) -> tuple[str, str, Any]:
-        return (self.key, self.kind, self.schema)
-
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Tokens as the answerer counted them."""
@@ -135,4 +131,5 @@ def _wording(query: Query) -> tuple[Any, ...]:
         query.options,
         query.name,
         query.args,
+        query.schema,
     )

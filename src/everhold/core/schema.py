@@ -22,20 +22,18 @@ import msgspec
 from everhold.core import codec
 from everhold.core.checker import Schema, check, describe, joined, show, takes_text, usable
 from everhold.core.codec import JSON
-from everhold.core.errors import AnswerRefused, BadValue
+from everhold.core.errors import AnswerRefused, BadSchema, BadValue
 
 __all__ = ["Schema", "check", "fit", "read", "schema_of", "unfit", "usable"]
 
-_TYPED: Final = (
-    "Use a dataclass, msgspec or pydantic model, TypedDict, NamedTuple, Enum, Literal or JSON's types."
-)
+_TYPED: Final = "Use a dataclass, msgspec or pydantic model, TypedDict, NamedTuple, Enum, Literal or JSON's types."
 _FENCE: Final = re.compile(r"```[\w+-]*\s*\n(.*?)\s*```", re.DOTALL)
 _EXPECTED: Final = re.compile(r"(?:Expected|Input should be) (?P<expected>.+?)(?:, got (?P<got>.+))?")
 _PLACE: Final = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$(?P<where>.*)`)?", re.DOTALL)
 
 
 def schema_of(type_: Any) -> dict[str, JSON]:
-    """The JSON Schema of a type, to be read only; a dict is taken as one. `BadValue` if there is none."""
+    """The JSON Schema of a type, to be read only; a dict is taken as one. `BadSchema` if there is none."""
     if isinstance(type_, dict):
         usable(type_)
         return codec.plain(type_, "the schema")  # type: ignore[no-any-return]
@@ -98,9 +96,7 @@ def _parsed(text: str, schema: dict[str, JSON]) -> JSON:
     try:
         value = codec.loads(fenced[1] if fenced else bare)
     except BadValue:
-        raise AnswerRefused(
-            "answer", describe(schema, schema), f"text that is not JSON: {show(text)}"
-        ) from None
+        raise AnswerRefused("answer", describe(schema, schema), f"text that is not JSON: {show(text)}") from None
     return codec.plain(value, "answer")
 
 
@@ -151,9 +147,9 @@ def _add(defs: dict[str, Any], more: dict[str, Any]) -> None:
             raise TypeError(f"two types in it are called {name}")
 
 
-def _unsupported(type_: Any, error: Exception) -> BadValue:
+def _unsupported(type_: Any, error: Exception) -> BadSchema:
     lines = [line for line in str(error).splitlines() if not line.startswith("For further")]
-    refusal = BadValue(f"the type {_name(type_)}", lines[-1])
+    refusal = BadSchema(f"the type {_name(type_)}", lines[-1])
     refusal.hint = _TYPED
     return refusal
 

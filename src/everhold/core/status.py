@@ -257,9 +257,7 @@ class PendingFilter(msgspec.Struct, frozen=True):
     prompt: Off | Full | Preview = Off()
 
     @classmethod
-    def read(
-        cls, given: object = msgspec.UNSET, *, preview_chars: int = PREVIEW_CHARS
-    ) -> PendingFilter | None:
+    def read(cls, given: object = msgspec.UNSET, *, preview_chars: int = PREVIEW_CHARS) -> PendingFilter | None:
         """The filter a caller asked for: a preset's name or an object. Not given at all: only count."""
         if given is msgspec.UNSET:
             return None

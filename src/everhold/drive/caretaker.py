@@ -77,7 +77,7 @@ class Caretaker:
         """Sleep until something may have happened; returns whether it did."""
         due = await self._sessions.store.next_due()
         now = self._clock.now()
-        waits = [asyncio.ensure_future(self._poked.wait())]
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._poked.wait())]
         if due is not None:
             waits.append(asyncio.ensure_future(self._clock.sleep(max(due - now, 0) + 0.0005)))
         try:
@@ -125,5 +125,3 @@ class Caretaker:
             return False
         self._skip.pop(session_id, None)
         return True
-
-

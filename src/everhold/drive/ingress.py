@@ -15,7 +15,14 @@ from typing import Any
 import msgspec
 
 from everhold.core.codec import JSON, same
-from everhold.core.errors import AnswerConflict, BadArguments, NotAllowed, QueryClosed, SessionEnded, UnknownQuery
+from everhold.core.errors import (
+    AnswerConflict,
+    BadArguments,
+    NotAllowed,
+    QueryClosed,
+    SessionEnded,
+    UnknownQuery,
+)
 from everhold.core.journal import Delivery, Opened
 from everhold.core.query import ANSWERABLE, Answer, Kind, Query, Usage, number
 from everhold.core.session import Head
@@ -72,12 +79,12 @@ class Door:
     def _one(self, given: Given, by: dict[str, JSON] | None) -> tuple[Answer, bool]:
         if given.query_id is None:
             listed = [entry.query for entry in answerable(self._opened, self._working)]
-            query: Query | None = sole(self._id, self._head.state, listed)
-            q = query.q if query is not None else -1
+            q = sole(self._id, self._head.state, listed).q
         else:
-            q = number(given.query_id) if isinstance(given.query_id, str) else None  # type: ignore[assignment]
-            if q is None:
+            found = number(str(given.query_id))
+            if found is None:
                 raise UnknownQuery(self._id, str(given.query_id))
+            q = found
         entry = self._opened.get(q)
         if entry is None:
             value = None if given.error is not None else given.value

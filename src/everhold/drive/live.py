@@ -12,8 +12,9 @@ from typing import Any
 from everhold.core.journal import Delivery, Opened, compare, fold, tape
 from everhold.core.log import LogRing, Progress
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer
+from everhold.core.query import Answer, Query
 from everhold.core.session import Birth, Head
+from everhold.core.usage import Spent
 from everhold.ports.program import Execution, Host
 from everhold.ports.store import Letter, Record
 
@@ -67,7 +68,7 @@ class Live:
         if expiring:
             self.expiring = expiring = {q: entry for q, entry in expiring.items() if q in opened}
         for query in delivery.asked:
-            if query.expires_at is not None:
+            if query.expires_at is not None and query.q in opened:
                 expiring[query.q] = opened[query.q]
         notes = delivery.notes
         if notes is not None:
@@ -130,15 +131,19 @@ def _replay(live: Live, execution: Any, meter: Metrics, expected: Any, strict: b
     return changed
 
 
-def count(meter: Metrics, opened: dict[int, Opened], answers: list[Answer], *, fired: bool) -> list[Any]:
-    """Count what is handed over; returns what each answer cost."""
-    spent = []
+def count(
+    meter: Metrics, opened: dict[int, Opened], answers: list[Answer], *, fired: bool
+) -> list[tuple[Query, Answer, Spent | None]]:
+    """Count what is handed over; returns each query with its answer and what that cost."""
+    told = []
     for answer in answers:
         entry = opened.get(answer.q)
-        spent.append(None if entry is None else meter.answered(entry.query, answer))
+        if entry is not None:
+            query = entry.query
+            told.append((query, answer, meter.answered(query, answer)))
     if answers or fired:
         meter.resumed()
-    return spent
+    return told
 
 
 def is_noticed(kind: str, to: str | None) -> bool:

@@ -26,10 +26,10 @@ from everhold.core.errors import (
 )
 from everhold.core.journal import Delivery, Opened, open_queries
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Kind, number
+from everhold.core.query import Answer, Kind, Query, number
 from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
 from everhold.core.status import Accepted, Finished, OpenQuery, Outcome, Paused, Running, Status, Stopped
-from everhold.drive.dispatch import Dispatch
+from everhold.drive.dispatch import Dispatch, fitted
 from everhold.drive.ingress import Door, Given, answerable, same_answer, settle
 from everhold.drive.live import Live, rebuild
 from everhold.drive.sessions import Sessions
@@ -77,6 +77,31 @@ class Runner:
         return found
 
     # ---- answer
+
+    async def answer_one(self, session_id: str, given: Given, by: dict[str, JSON] | None) -> Status:
+        """Take one answer. The common case, a model's words for a session in memory, goes the shortest way."""
+        live = self._sessions.cached(session_id)
+        if live is not None and given.error is None and given.query_id is not None:
+            q = number(given.query_id)
+            entry = None if q is None else live.opened.get(q)
+            if entry is not None and self._is_free(live, entry.query):
+                answer = Answer(entry.query.q, fitted(entry.query, given.value), None, given.usage, by)
+                async with live.lock:
+                    try:
+                        return self._after(live, await self._sessions.step(live, [answer]))
+                    except Overtaken:
+                        self._sessions.drop(live)
+        return await self.answer(session_id, [given], by)
+
+    def _is_free(self, live: Live, query: Query) -> bool:
+        """Whether nothing but this answer concerns the session now."""
+        return (
+            query.kind is Kind.LLM
+            and live.head.due_at is None
+            and not live.letters
+            and not live.stale
+            and not live.lock.locked()
+        )
 
     async def answer(self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None = None) -> Status:
         """Take answers, hand them to the program, and say where the session stands."""
@@ -360,7 +385,10 @@ class Runner:
         elif _ends(deliveries[cut]):
             raise BadStep(session_id, cut, "it is the session's end; fork before it, or replace its answer")
         birth = msgspec.structs.replace(
-            birth, origin=record.birth.id, origin_n=cut, seeds=[*record.birth.seeds, Seed(cut + 1, birth.seeds[0].seed)]
+            birth,
+            origin=record.birth.id,
+            origin_n=cut,
+            seeds=[*record.birth.seeds, Seed(cut + 1, birth.seeds[0].seed)],
         )
         status = await self._branch(birth, deliveries[: cut + 1], record)
         if given is None:
@@ -407,7 +435,12 @@ class Runner:
         """Where a session stands after a step."""
         if said.outcome is not None:
             return Finished(live.id, said.outcome, stats(live.birth, live.head, live.record))
-        if not said.asked and said.answered and live.opened:
+        opened = live.opened
+        if len(opened) == 1 and said.asked and not live.working and live.head.due_at is None:
+            query = said.asked[-1]
+            if query.q in opened and query.kind is Kind.LLM:
+                return Paused(live.id, (OpenQuery(live.id, query, live.head.updated_at),))
+        if not said.asked and said.answered and opened:
             open_now = answerable(live.opened, live.working) if live.working or live.noticed else live.opened
             remaining = len(open_now)
             if remaining:
@@ -504,5 +537,3 @@ class _Nothing:
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args: None
-
-

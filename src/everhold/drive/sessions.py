@@ -82,11 +82,7 @@ class Sessions:
 
     def idle(self, before: float) -> list[Live]:
         """Sessions nobody used since `before`."""
-        return [
-            live
-            for live in self._lives.values()
-            if live.head.updated_at < before and not live.lock.locked()
-        ]
+        return [live for live in self._lives.values() if live.head.updated_at < before and not live.lock.locked()]
 
     def all(self) -> list[Live]:
         return list(self._lives.values())

@@ -27,6 +27,8 @@ from everhold.drive.live import Live, count, is_noticed
 from everhold.ports.program import Clock
 from everhold.ports.store import Change, Effect, Letter, Notice, Store, Write
 
+#: Kinds that the store itself may be able to answer.
+_QUICK: Final = frozenset({Kind.STATE, Kind.SIGNAL})
 #: Deliveries one step may hold before the program counts as spinning.
 MOST: Final = 10_000
 
@@ -102,6 +104,7 @@ class Stepper:
         self._clock = clock
         self._worker = worker
         self._inline = inline
+        self._llm = inline(Query(0, ""))  # whether model questions are answered here
         self._level = getattr(store, "durability", "mixed")
         self.introduce: Callable[[], Awaitable[None]] | None = None  # called before the first mark is made
 
@@ -116,39 +119,33 @@ class Stepper:
         birth: Birth | None = None,
     ) -> Said:
         """Hand over `answers` (and more), commit, and bring the live session up to date."""
-        head = live.head
+        head, execution = live.head, live.execution
         at = self._clock.now()
         if at < head.updated_at:  # a clock that went backwards does not turn the program's time
             at = head.updated_at
-        meter = head.metrics
-        execution = live.execution
         said = Said([], [], None, [])
+        children = [] if cancel is None else self._cancelled_children(live, at)
         deliveries: list[Delivery] = []
         values: Values | None = None
         taken = read or []
-        children = self._cancelled_children(live, at) if cancel is not None else []
         n = head.n
         while True:
             n += 1
-            queries = [live.opened.get(answer.q) for answer in answers]
-            spent = count(meter, live.opened, answers, fired=fired)
-            said.answered += [
-                (entry.query, answer, cost)
-                for entry, answer, cost in zip(queries, answers, spent, strict=True)
-                if entry is not None
-            ]
+            said.answered += count(head.metrics, live.opened, answers, fired=fired)
             with execution.entered():
                 reply = execution.advance(n, at, answers, fired, cancel)
-            meter.paused(reply.asked)
             delivery = Delivery(n, at, answers, reply.asked, _notes(reply, fired, cancel))
             deliveries.append(delivery)
             live.fold(delivery)
             live.timer = reply.due
-            said.asked += reply.asked
             if reply.outcome is not None:
                 said.outcome = reply.outcome
                 break
-            quick = [query for query in reply.asked if query.kind is Kind.STATE or query.kind is Kind.SIGNAL]
+            if not reply.asked:
+                break
+            head.metrics.paused(reply.asked)
+            said.asked += reply.asked
+            quick = [query for query in reply.asked if query.kind in _QUICK]
             if not quick:
                 break
             if len(deliveries) >= MOST:
@@ -209,7 +206,13 @@ class Stepper:
         return await self._begin_again(live, again, None, None, at, live.birth)
 
     async def _begin_again(
-        self, live: Live, again: list[Query], delivery: Delivery | None, outcome: Outcome | None, at: float, birth: Any
+        self,
+        live: Live,
+        again: list[Query],
+        delivery: Delivery | None,
+        outcome: Outcome | None,
+        at: float,
+        birth: Any,
     ) -> Said:
         said = Said(again, [], outcome, [])
         live.noticed.clear()
@@ -282,7 +285,7 @@ class Stepper:
             change.closed = closed
             extra = extra or bool(closed)
         for query in said.asked:
-            if (query.kind is not Kind.LLM or query.to is not None or self._inline(query)) and query.q in opened:
+            if (query.kind is not Kind.LLM or query.to is not None or self._llm) and query.q in opened:
                 self._place(live, change, said, query, at)
                 extra = True
         change.durable = self._durable(change, said)
@@ -392,6 +395,7 @@ def child_end(birth: Birth, outcome: Outcome) -> dict[str, JSON]:
         return {"q": q, "value": outcome.value}
     state = "failed" if isinstance(outcome, Raised) else "was cancelled"
     words = outcome.error if isinstance(outcome, Raised) else outcome.reason
-    return {"q": q, "error": {"code": "child_failed", "message": words, "session_id": birth.id, "state": state}}
-
-
+    return {
+        "q": q,
+        "error": {"code": "child_failed", "message": words, "session_id": birth.id, "state": state},
+    }

@@ -76,11 +76,7 @@ def status_json(status: Status) -> dict[str, JSON]:
         case Accepted(session_id, remaining):
             return {"status": "accepted", "session_id": session_id, "remaining": remaining}
         case Running(session_id, waiting_for):
-            return (
-                _waiting(session_id, waiting_for)
-                if waiting_for
-                else {"status": "running", "session_id": session_id}
-            )
+            return _waiting(session_id, waiting_for) if waiting_for else {"status": "running", "session_id": session_id}
         case Paused():
             return _paused(status)
         case _:

@@ -44,9 +44,7 @@ class Known:
     problems: tuple[EverholdError, ...]
 
 
-def find(
-    ref: str, version: int | None = None, *, programs: Sequence[str] = (), root: Path | None = None
-) -> AnyProgram:
+def find(ref: str, version: int | None = None, *, programs: Sequence[str] = (), root: Path | None = None) -> AnyProgram:
     """The program of this reference in this version, or in its newest one.
 
     Raises `UnknownProgram`, `NotAProgram`, `VersionMissing`; `RunsOnImport` if loading it starts a session.
@@ -196,9 +194,7 @@ def _entry_points() -> list[tuple[str, str]]:
 def _programs_of(module: ModuleType) -> list[AnyProgram]:
     """Those it holds, and earlier versions that were defined under the same function name."""
     held = [thing for thing in vars(module).values() if isinstance(thing, Program)]
-    return _unique(
-        [*held, *(program for program in REGISTRY.values() if program.__module__ == module.__name__)]
-    )
+    return _unique([*held, *(program for program in REGISTRY.values() if program.__module__ == module.__name__)])
 
 
 def _unique(programs: list[AnyProgram]) -> list[AnyProgram]:
@@ -217,8 +213,4 @@ def _near(name: str, programs: list[AnyProgram]) -> str:
 def _description(thing: object) -> str:
     if inspect.iscoroutinefunction(thing):
         return "it is an async function without @everhold.program"
-    return (
-        "it is a plain function"
-        if inspect.isfunction(thing)
-        else f"it is a value of type {type(thing).__name__}"
-    )
+    return "it is a plain function" if inspect.isfunction(thing) else f"it is a value of type {type(thing).__name__}"

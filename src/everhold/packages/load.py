@@ -147,14 +147,10 @@ def _refuse_namesakes(path: Path, ref: str) -> None:
 
     tree = ast.parse(path.read_bytes(), str(path))
     names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    names += [
-        node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level
-    ]
+    names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
     for top in dict.fromkeys(name.partition(".")[0] for name in names):
         theirs = _file(sys.modules.get(top))
-        ours = next(
-            (f for f in (path.parent / f"{top}.py", path.parent / top / "__init__.py") if f.is_file()), None
-        )
+        ours = next((f for f in (path.parent / f"{top}.py", path.parent / top / "__init__.py") if f.is_file()), None)
         if theirs and ours and ours.resolve() != theirs and top not in sys.stdlib_module_names:
             raise UnknownProgram(
                 ref,
@@ -212,9 +208,7 @@ def _problem(ref: str, what: str, error: BaseException) -> EverholdError:
             hint = "Install it into the environment that everhold runs in."
             return UnknownProgram(ref, f"{what} needs {error.name!r}, which is not installed here", hint)
         case SyntaxError():
-            return UnknownProgram(
-                ref, f"{error.msg} ({error.filename}, line {error.lineno})", "Mend the file."
-            )
+            return UnknownProgram(ref, f"{error.msg} ({error.filename}, line {error.lineno})", "Mend the file.")
         case SystemExit():
             return UnknownProgram(ref, f"{what} exits when it is loaded, with {error.code!r}", _GUARD)
         case RuntimeError() if _NESTED.search(str(error)):

@@ -37,9 +37,7 @@ class Settings:
 
     database: str  # a full address: sqlite:////abs/olute.db, memory://, postgresql://…
     root: Path  # the folder of the settings file, else the current one
-    source: Mapping[
-        str, str
-    ]  # for each setting that is set: the argument, the variable, a file or the default
+    source: Mapping[str, str]  # for each setting that is set: the argument, the variable, a file or the default
     programs: tuple[str, ...] = ()
     llm: str | None = None
     answer_with: str | None = None
@@ -117,9 +115,7 @@ def address(given: str | os.PathLike[str], folder: Path, name: str = "database")
         case "postgresql" | "postgres":
             return f"postgresql://{rest}"
     close = _near(scheme, SCHEMES)
-    raise BadSetting(
-        name, f"{scheme}:// is not known; there are {', '.join(f'{s}://' for s in SCHEMES)}{close}"
-    )
+    raise BadSetting(name, f"{scheme}:// is not known; there are {', '.join(f'{s}://' for s in SCHEMES)}{close}")
 
 
 def _bare(given: str, folder: Path, name: str) -> str:

@@ -48,7 +48,8 @@ class Call(Generic[R_co]):
 
         def __await__(self) -> typing.NoReturn:
             raise NotAProgram(
-                self.program.name, "a call is not awaitable; use ctx.run(call), ctx.spawn(call) or runtime.run(call)"
+                self.program.name,
+                "a call is not awaitable; use ctx.run(call), ctx.spawn(call) or runtime.run(call)",
             )
 
 
@@ -106,7 +107,7 @@ class Program(Generic[P, R]):
             try:
                 source = inspect.getsource(self.body).encode()
             except (OSError, TypeError):
-                source = self.body.__code__.co_code  # type: ignore[attr-defined]
+                source = self.body.__code__.co_code
             self._digest = sha256(source).hexdigest()[:16]
         return self._digest
 
@@ -188,8 +189,8 @@ def program(body: Any = None, /, *, name: str | None = None, version: int = 1, s
     `version` tells intended changes apart; `strict` makes a change of wording a divergence.
     """
     if body is None:
-        return lambda given: Program(given, name=name or given.__name__, version=version, strict=strict)
-    return Program(body, name=name or getattr(body, "__name__", repr(body)), version=version, strict=strict)
+        return lambda given: Program(given, name=name or str(given.__name__), version=version, strict=strict)
+    return Program(body, name=name or str(getattr(body, "__name__", body)), version=version, strict=strict)
 
 
 class Execution(Protocol):

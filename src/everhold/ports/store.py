@@ -8,6 +8,7 @@ Words in capitals are promises; each MUST is a test in `everhold.testing.conform
 
 from __future__ import annotations
 
+import builtins
 from typing import Any, Protocol
 
 import msgspec
@@ -151,13 +152,15 @@ class Store(Protocol):
         """The session with this key."""
         ...
 
-    async def list(self, wanted: Filter) -> list[Summary]: ...
+    async def list(self, wanted: Filter) -> builtins.list[Summary]: ...
 
-    async def inbox(self, *, kind: Kind | None, to: str | None, limit: int) -> list[tuple[Birth, Query, float]]:
+    async def inbox(
+        self, *, kind: Kind | None, to: str | None, limit: int
+    ) -> builtins.list[tuple[Birth, Query, float]]:
         """Open queries of all sessions that somebody outside can answer, oldest first."""
         ...
 
-    async def due(self, now: float, limit: int) -> list[SessionId]:
+    async def due(self, now: float, limit: int) -> builtins.list[SessionId]:
         """Sessions whose time has come, or that have letters nobody hands over, oldest first."""
         ...
 
@@ -165,15 +168,15 @@ class Store(Protocol):
         """The earliest moment at which a session moves by itself."""
         ...
 
-    async def orphans(self, alive: set[str]) -> list[SessionId]:
+    async def orphans(self, alive: set[str]) -> builtins.list[SessionId]:
         """Sessions with effects of workers that are not among the living."""
         ...
 
-    async def value(self, namespace: str, key: str) -> tuple[list[JSON] | None, int]:
+    async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:
         """A durable value as a list of one (None: there is none), and its version (0: never written)."""
         ...
 
-    async def keys(self, namespace: str) -> list[str]:
+    async def keys(self, namespace: str) -> builtins.list[str]:
         """The keys of a namespace in order."""
         ...
 
@@ -181,7 +184,7 @@ class Store(Protocol):
         """Say that a worker lives."""
         ...
 
-    async def workers(self) -> list[Worker]: ...
+    async def workers(self) -> builtins.list[Worker]: ...
 
     async def release(self, worker_id: str) -> None:
         """Say that a worker is gone."""
@@ -198,7 +201,7 @@ class Store(Protocol):
         """Whether another process may have written since the last call."""
         ...
 
-    async def verify(self) -> list[Problem]:
+    async def verify(self) -> builtins.list[Problem]:
         """Look for gaps, dangling references and damage."""
         ...
 

@@ -17,7 +17,7 @@ from everhold.core.codec import JSON, plain
 from everhold.core.errors import AfterCancel, BadArguments, BadValue, ForeignCall
 from everhold.core.log import LogEntry, Progress
 from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun
-from everhold.core.schema import schema_of, unfit, usable
+from everhold.core.schema import schema_of, unfit
 from everhold.ports.program import Call
 from everhold.programs.loop import Future, Loop, Task
 
@@ -109,7 +109,12 @@ class PythonContext:
         self, prompt: str, *, to: str | None = None, timeout: float | None = None, default: Any = _NONE
     ) -> bool:
         query = self._query(
-            Kind.APPROVAL, prompt=_words(prompt, "prompt"), to=to, schema=_BOOLEAN, timeout=timeout, default=default
+            Kind.APPROVAL,
+            prompt=_words(prompt, "prompt"),
+            to=to,
+            schema=_BOOLEAN,
+            timeout=timeout,
+            default=default,
         )
         return bool(await self._execution.ask(query, bool))
 
@@ -124,7 +129,12 @@ class PythonContext:
     ) -> Any:
         schema = None if returns is None else _schema(returns)
         query = self._query(
-            Kind.INPUT, prompt=_words(prompt, "prompt"), to=to, schema=schema, timeout=timeout, default=default
+            Kind.INPUT,
+            prompt=_words(prompt, "prompt"),
+            to=to,
+            schema=schema,
+            timeout=timeout,
+            default=default,
         )
         return await self._execution.ask(query, returns)
 
@@ -132,9 +142,7 @@ class PythonContext:
         self, name: str, *, returns: Any = None, timeout: float | None = None, default: Any = _NONE
     ) -> Any:
         schema = None if returns is None else _schema(returns)
-        query = self._query(
-            Kind.SIGNAL, name=_words(name, "name"), schema=schema, timeout=timeout, default=default
-        )
+        query = self._query(Kind.SIGNAL, name=_words(name, "name"), schema=schema, timeout=timeout, default=default)
         return await self._execution.ask(query, returns)
 
     async def call(
@@ -287,9 +295,10 @@ class PythonContext:
 
     def _task(self) -> Task:
         task = asyncio.current_task()
-        if type(task) is not Task or task._loop is not self._execution.loop:  # type: ignore[attr-defined]
+        if type(task) is not Task or task._loop is not self._execution.loop:
             if self._execution.loop.dropped and isinstance(asyncio._get_running_loop(), Loop):
-                return _NOBODY
+                nobody: Task = _NOBODY
+                return nobody
             raise ForeignCall("ctx outside its own program")
         return task
 
@@ -390,7 +399,6 @@ def _call(call: Any) -> Call[Any]:
 
 def _schema(returns: Any) -> dict[str, JSON]:
     schema: dict[str, JSON] = schema_of(returns)
-    usable(schema)
     return schema
 
 

@@ -165,7 +165,9 @@ class Loop(asyncio.AbstractEventLoop):
 
     # ---- what asyncio calls
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: Variables | None = None) -> Any:
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Variables | None = None
+    ) -> Any:
         if not self.active:
             if self.dropped:
                 return Handle(callback, args, context)  # never run
@@ -174,7 +176,7 @@ class Loop(asyncio.AbstractEventLoop):
         self._ready.append(handle)
         return handle
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Variables | None = None
     ) -> Any:
         handle = Handle(callback, args, context)
@@ -183,7 +185,7 @@ class Loop(asyncio.AbstractEventLoop):
         heapq.heappush(self._timers, (when, self._count, handle))
         return handle
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Variables | None = None
     ) -> Any:
         return self.call_at(self.now + delay, callback, *args, context=context)
@@ -284,7 +286,7 @@ class Loop(asyncio.AbstractEventLoop):
 
     def _close_all(self) -> None:
         for task in reversed(self.living()):
-            task._log_destroy_pending = False
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
             task._log_traceback = False
             _close(task)
         self.tasks.clear()

@@ -109,7 +109,7 @@ def overtime() -> Spinning:
     return Spinning(f"{_settings.limit:g} s")
 
 
-class watched:  # noqa: N801 - reads as a phrase: `with watched(execution)`
+class watched:
     """Marks that an execution advances on this thread."""
 
     __slots__ = ("_before", "_execution", "_place")
@@ -142,7 +142,7 @@ def _install() -> None:
 
 
 def _hear(event: str, args: tuple[Any, ...]) -> None:
-    if event not in REFUSED and event not in REPORTED or _mark.place.executing is None:
+    if (event not in REFUSED and event not in REPORTED) or _mark.place.executing is None:
         return
     refused = REFUSED.get(event)
     if refused is not None:
@@ -168,7 +168,11 @@ def _report(name: str, event: str, args: tuple[Any, ...]) -> None:
     if place not in _seen:
         _seen.add(place)
         log.warning(
-            "%s in a program (%s, line %d): replay repeats it; use ctx.call", name, place[0], place[1], stacklevel=2
+            "%s in a program (%s, line %d): replay repeats it; use ctx.call",
+            name,
+            place[0],
+            place[1],
+            stacklevel=2,
         )
 
 

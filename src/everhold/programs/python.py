@@ -55,7 +55,9 @@ class PythonExecution:
         self.program = program
         self.birth = birth
         self.meter = meter
-        self.loop = Loop(salt=hash_of(birth.seeds[0].seed))
+        self.loop = Loop(  # type: ignore[abstract]
+            salt=hash_of(birth.seeds[0].seed)
+        )
         self.n = -1
         self.replaying = False
         self.cancelled = False
@@ -279,5 +281,3 @@ class PythonHost:
         if program.version != birth.version:
             raise VersionMissing(program.name, birth.version, program.version)
         return PythonExecution(program, birth, meter)
-
-

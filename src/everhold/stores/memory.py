@@ -76,12 +76,8 @@ class _Session:
 
     def taken(self) -> set[int]:
         """The queries that an answer in the intake or a worker takes care of already."""
-        taken = set(self.effects)
-        for post in self.letters.values():
-            if post.kind == "answer":
-                body = loads(post.body)
-                taken.update(one["q"] for one in (body if isinstance(body, list) else [body]))
-        return taken
+        answered = (loads(post.body)["q"] for post in self.letters.values() if post.kind == "answer")
+        return {*self.effects, *answered}
 
 
 class MemoryStore:
@@ -256,9 +252,7 @@ class MemoryStore:
         if wanted.after in self._sessions:
             last = self._sessions[wanted.after].place
             found = [one for one in found if one.place < last]
-        elif (
-            wanted.after is not None
-        ):  # deleted by now; but ids sort by time, so it still says where the page ended
+        elif wanted.after is not None:  # deleted by now; but ids sort by time, so it still says where the page ended
             found = [one for one in found if one.birth.id < wanted.after]
         found.sort(key=lambda one: one.place, reverse=True)
         return [Summary(_birth(one.text), _copied(one.head)) for one in found[: wanted.limit]]
@@ -277,9 +271,7 @@ class MemoryStore:
 
     def _waiting(self, session: _Session) -> dict[int, tuple[Query, float]]:
         """What somebody outside may answer: what models are asked, and what was noted for others."""
-        waiting = {
-            q: (one.query, one.at) for q, one in self._opened(session).items() if one.query.kind in ANSWERABLE
-        }
+        waiting = {q: (one.query, one.at) for q, one in self._opened(session).items() if one.query.kind in ANSWERABLE}
         for q, text in session.notices.items():
             notice = _notice(text)
             if notice.kind in _SHOWN:
@@ -317,9 +309,7 @@ class MemoryStore:
         return (None if text is None else loads(text)), version
 
     async def keys(self, namespace: str) -> builtins.list[str]:
-        return sorted(
-            key for (room, key), (text, _) in self._values.items() if room == namespace and text is not None
-        )
+        return sorted(key for (room, key), (text, _) in self._values.items() if room == namespace and text is not None)
 
     async def beat(self, worker: Worker) -> None:
         self._workers[worker.id] = worker
@@ -373,9 +363,7 @@ class MemoryStore:
         return False
 
     async def verify(self) -> builtins.list[Problem]:
-        return [
-            Problem(id, *found) for id, session in self._sessions.items() for found in self._flaws(session)
-        ]
+        return [Problem(id, *found) for id, session in self._sessions.items() for found in self._flaws(session)]
 
     def _flaws(self, session: _Session) -> Iterator[tuple[str, str]]:
         head, birth = session.head, session.birth

@@ -23,9 +23,7 @@ def test_calls_that_are_used_up():
 
 def test_time_that_is_used_up():
     """Reaching the limit is enough."""
-    assert (
-        refusal(ALL, elapsed_ms=1000) == "budget_exceeded: max_elapsed_ms (1000ms) reached (1000ms elapsed)"
-    )
+    assert refusal(ALL, elapsed_ms=1000) == "budget_exceeded: max_elapsed_ms (1000ms) reached (1000ms elapsed)"
 
 
 def test_tokens_that_are_used_up():

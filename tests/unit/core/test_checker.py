@@ -5,7 +5,7 @@ import pytest
 from everhold.core.checker import check, describe, show, takes_text, usable
 from everhold.core.checker.rule import DEPTH, RULES
 from everhold.core.checker.vocabulary import OPERANDS
-from everhold.core.errors import AnswerRefused, BadValue
+from everhold.core.errors import AnswerRefused, BadSchema
 
 TREE = {"type": "object", "properties": {"next": {"$ref": "#"}}, "additionalProperties": False}
 SHAPES = {
@@ -211,7 +211,7 @@ def test_what_does_not_fit_is_refused_with_the_place(schema, value, path, expect
 @pytest.mark.parametrize(("schema", "place", "reason"), UNUSABLE)
 def test_what_could_not_be_checked_is_refused_before_it_is_asked(schema, place, reason):
     """A schema that says more than the checker understands is refused, by place and reason."""
-    with pytest.raises(BadValue) as refused:
+    with pytest.raises(BadSchema) as refused:
         usable(schema)
 
     assert refused.value.path == place
@@ -267,7 +267,7 @@ def test_a_schema_that_only_refers_to_itself_ends(loop):
     """A loop is cut, once, however many alternatives lead back into it."""
     usable(loop)
 
-    with pytest.raises(BadValue, match=f"deeper than {DEPTH}"):
+    with pytest.raises(BadSchema, match=f"deeper than {DEPTH}"):
         check(1, loop)
 
 
@@ -313,10 +313,7 @@ def test_long_things_are_told_short():
     assert show({str(n): n for n in range(20)}).endswith("'11', …")
     assert describe({"enum": list(range(20))}, True) == "one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …"
     assert describe({"$ref": "#"}, {"$ref": "#"}) == "a value"
-    assert (
-        describe({"allOf": [{"type": "string"}, {"minLength": 1}]}, True)
-        == "a string and a value of length ≥ 1"
-    )
+    assert describe({"allOf": [{"type": "string"}, {"minLength": 1}]}, True) == "a string and a value of length ≥ 1"
 
 
 def test_tags_are_part_of_the_description():

@@ -37,8 +37,7 @@ FORMS = [
     ),
     (
         Message(Role.TOOL, (ToolResult("t1", {"content": [], "details": 1.5}),)),
-        '{"role":"tool","content":[{"type":"tool_result","tool_use_id":"t1",'
-        '"content":{"content":[],"details":1.5}}]}',
+        '{"role":"tool","content":[{"type":"tool_result","tool_use_id":"t1","content":{"content":[],"details":1.5}}]}',
     ),
 ]
 

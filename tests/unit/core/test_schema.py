@@ -10,7 +10,7 @@ import msgspec
 import pydantic
 import pytest
 
-from everhold.core.errors import AnswerRefused, BadValue
+from everhold.core.errors import AnswerRefused, BadSchema, BadValue
 from everhold.core.schema import check, fit, read, schema_of, unfit
 
 
@@ -208,7 +208,7 @@ def test_a_schema_handed_in_is_copied():
 )
 def test_a_type_without_a_schema_is_refused_by_name(type_, name):
     """The error says which type it is, and the hint which types will do."""
-    with pytest.raises(BadValue, match=name) as refused:
+    with pytest.raises(BadSchema, match=name) as refused:
         schema_of(type_)
 
     assert refused.value.path.startswith("the type ")
@@ -217,13 +217,13 @@ def test_a_type_without_a_schema_is_refused_by_name(type_, name):
 
 def test_two_models_of_one_name_are_not_mixed_up():
     """Definitions are found by name, so a type that holds two of one name is refused."""
-    with pytest.raises(BadValue, match="two types in it are called Page"):
+    with pytest.raises(BadSchema, match="two types in it are called Page"):
         schema_of(tuple[Page, namesake()])
 
 
 def test_a_schema_that_cannot_be_checked_is_refused():
     """A raw schema passes `usable` on the way in."""
-    with pytest.raises(BadValue, match="'dependentRequired'"):
+    with pytest.raises(BadSchema, match="'dependentRequired'"):
         schema_of({"dependentRequired": {"a": ["b"]}})
 
 
@@ -401,6 +401,4 @@ def test_a_misfit_at_the_door_says_where():
     with pytest.raises(AnswerRefused) as refused:
         read('{"items": [{"name": "a"}, {"name": "b", "count": 0}]}', schema_of(Order))
 
-    assert str(refused.value) == (
-        "the answer does not fit: answer.items[1].count should be an integer ≥ 1, got 0"
-    )
+    assert str(refused.value) == ("the answer does not fit: answer.items[1].count should be an integer ≥ 1, got 0")

@@ -181,9 +181,7 @@ def test_a_snapshot_shows_what_there_is():
     )
 
     assert shown["strategy"] == "panel"
-    assert shown["metrics"]["recent_logs"] == [
-        {"ts": 1, "level": "info", "source": "ctx.log", "message": "hi"}
-    ]
+    assert shown["metrics"]["recent_logs"] == [{"ts": 1, "level": "info", "source": "ctx.log", "message": "hi"}]
     assert shown["metrics"]["progress"] == {"step": 1, "total": 2, "message": None}
     assert shown["metrics"]["budget_remaining"] == {"llm_calls": 3, "elapsed_ms": 0, "tokens": None}
 
@@ -202,9 +200,7 @@ def test_a_snapshot_counts_tokens():
 
 def test_the_current_query_of_a_partly_answered_batch():
     """It is the oldest llm query still open, also when the batch's last one is answered."""
-    tokens = snapshot(facts(open=[asked(0, kind=Kind.TOOL), asked(2, "hello"), asked(3)]))["metrics"][
-        "tokens"
-    ]
+    tokens = snapshot(facts(open=[asked(0, kind=Kind.TOOL), asked(2, "hello"), asked(3)]))["metrics"]["tokens"]
 
     assert tokens["current_query"] == {"query_id": "q-2", "prompt_tokens": 2, "started_waiting_at": 5000}
 
@@ -321,9 +317,7 @@ def test_a_filter_that_is_none_is_refused_in_exact_words(given, reason):
     assert caught.value.reason == reason
 
 
-@pytest.mark.parametrize(
-    "given", [{"query_id": 1}, {"prompt": {"mode": "some"}}, {"prompt": {"mode": "preview"}}]
-)
+@pytest.mark.parametrize("given", [{"query_id": 1}, {"prompt": {"mode": "some"}}, {"prompt": {"mode": "preview"}}])
 def test_a_filter_object_of_the_wrong_shape_is_refused(given):
     """A wrong object is refused with what was wrong about it."""
     with pytest.raises(BadSetting) as caught:

@@ -296,9 +296,7 @@ def test_a_broken_listed_module_is_not_passed_over(installed, write):
     """If a listed module does not load, nobody else's program is taken under the name."""
     write("own_broken.py", "1 / 0\n")
 
-    with pytest.raises(
-        UnknownProgram, match=r"raised ZeroDivisionError: division by zero \(.*own_broken.py, line 1\)"
-    ):
+    with pytest.raises(UnknownProgram, match=r"raised ZeroDivisionError: division by zero \(.*own_broken.py, line 1\)"):
         find("give-back", programs=["own_broken"])
 
 

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from everhold.core.errors import BadSetting
-from everhold.packages.settings import DEFAULT, VARIABLE, home, prepare, settings
+from everhold.packages.settings import (
+    DEFAULT,
+    FILE,
+    KEYS,
+    SCHEMES,
+    SUFFIXES,
+    VARIABLE,
+    home,
+    prepare,
+    settings,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -280,3 +290,14 @@ def test_no_data_folder_for_a_database_elsewhere(here):
     prepare(settings("app.db"))
 
     assert not home().exists()
+
+
+# The reference
+
+
+def test_every_setting_is_in_the_reference():
+    """The page on settings names every key, the variable and every scheme."""
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "settings.md").read_text()
+
+    for name in (*KEYS, VARIABLE, FILE, *SUFFIXES, *(f"{scheme}://" for scheme in SCHEMES)):
+        assert f"`{name}" in page

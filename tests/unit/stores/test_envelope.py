@@ -92,9 +92,7 @@ def test_other_keys_are_ignored():
     assert read({**FLUERS, "colour": "blue"}, ID) == read(FLUERS, ID)
 
 
-@pytest.mark.parametrize(
-    "newer", [{"schema_version": 2}, {"schema_version": 2, "messages": "gone", "turns": []}]
-)
+@pytest.mark.parametrize("newer", [{"schema_version": 2}, {"schema_version": 2, "messages": "gone", "turns": []}])
 def test_the_version_is_checked_before_the_shape(newer):
     """A newer envelope of any shape is called newer, not broken."""
     with pytest.raises(UnsupportedVersion) as refused:
@@ -118,11 +116,7 @@ def test_the_version_is_checked_before_the_shape(newer):
         {"system_message": 7},
         {"messages": None},
         {"messages": [{"role": "robot"}]},
-        {
-            "messages": [
-                {"role": "user", "content": [{"type": "image", "image": {"media_type": "a", "data": "?"}}]}
-            ]
-        },
+        {"messages": [{"role": "user", "content": [{"type": "image", "image": {"media_type": "a", "data": "?"}}]}]},
         {"metadata": {"n": 1}},
         {"metadata": []},
     ],
@@ -347,9 +341,7 @@ async def test_what_a_crash_left_behind_is_not_listed(tmp_path):
     assert await JsonFiles(tmp_path).list_sessions() == []
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b'{"schema_version": 1, "mod', b'{"a": "\xff"}', b"\xff\xfe", b"[" * 5000]
-)
+@pytest.mark.parametrize("content", [b"", b'{"schema_version": 1, "mod', b'{"a": "\xff"}', b"\xff\xfe", b"[" * 5000])
 async def test_a_file_without_json_is_named(tmp_path, content):
     """Empty, truncated, non-UTF-8 and bottomless files are refused with their path."""
     path = tmp_path / f"{ID}.json"

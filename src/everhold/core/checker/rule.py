@@ -14,7 +14,7 @@ from everhold.core import codec
 from everhold.core.checker.phrase import describe, joined, only, show
 from everhold.core.checker.vocabulary import TYPES, Schema, names, target
 from everhold.core.codec import JSON
-from everhold.core.errors import AnswerRefused, BadValue
+from everhold.core.errors import AnswerRefused, BadSchema
 
 #: How many schemas may be entered on the way to one value; only a schema that refers to itself gets there.
 DEPTH: Final = 150
@@ -61,7 +61,7 @@ def _check(schema: Schema, value: JSON, path: str, root: Schema, depth: int) -> 
             raise AnswerRefused(path, "absent", show(value))
         return
     if depth > DEPTH:  # not a misfit: an alternative that swallowed it would try the next one for ever
-        raise BadValue(path, f"nested deeper than {DEPTH} schemas")
+        raise BadSchema(path, f"nested deeper than {DEPTH} schemas")
     spot = _Spot(schema, path, root, depth)
     kind = type(value)
     for keyword, (concerns, rule) in RULES.items():

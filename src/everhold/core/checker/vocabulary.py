@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from everhold.core import codec
 from everhold.core.codec import JSON
-from everhold.core.errors import BadValue
+from everhold.core.errors import BadSchema
 
 Schema = dict[str, JSON] | bool
 
@@ -32,7 +32,7 @@ _HINT: Final = "Say it with the keywords in docs/adr/0002, or check the answer i
 
 
 def usable(schema: Schema) -> None:
-    """Raise `BadValue` if any part of `schema` could not be checked."""
+    """Raise `BadSchema` if any part of `schema` could not be checked."""
     codec.plain(schema, "the schema")
     _usable(schema, "the schema", schema)
 
@@ -65,8 +65,8 @@ def _usable(schema: Schema, place: str, root: Schema) -> None:
             _usable(part, f"{place}.{keyword}{where}", root)
 
 
-def _bad(place: str, reason: str) -> BadValue:
-    error = BadValue(place, reason)
+def _bad(place: str, reason: str) -> BadSchema:
+    error = BadSchema(place, reason)
     error.hint = _HINT
     return error
 

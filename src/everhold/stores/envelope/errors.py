@@ -56,9 +56,7 @@ class UnsupportedVersion(StoreError):
     hint = "Another program wrote this envelope; read it with that one, or upgrade everhold."
 
     def __init__(self, found: int, session_id: object, expected: int) -> None:
-        super().__init__(
-            f"unsupported session schema version {found} for `{session_id}` (expected {expected})"
-        )
+        super().__init__(f"unsupported session schema version {found} for `{session_id}` (expected {expected})")
         self.found, self.session_id, self.expected = found, str(session_id), expected
 
 

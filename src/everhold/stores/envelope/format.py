@@ -68,9 +68,7 @@ def pack(session: Session) -> JSON:
             "model": codec.plain(session.model, "model"),
             "max_turns": session.max_turns,
             "system_message": codec.plain(session.system_message, "system_message"),
-            "messages": [
-                message.encode(one, f"messages[{index}]") for index, one in enumerate(session.messages)
-            ],
+            "messages": [message.encode(one, f"messages[{index}]") for index, one in enumerate(session.messages)],
             "metadata": codec.plain(session.metadata, "metadata"),
         }
         read(data, session.id)

@@ -34,7 +34,9 @@ _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 def migrations() -> list[str]:
     """The migrations in order; the first makes an empty database."""
     folder = resources.files(__package__) / "migrations"
-    return [entry.read_text() for entry in sorted(folder.iterdir(), key=lambda e: e.name) if entry.name.endswith(".sql")]
+    return [
+        entry.read_text() for entry in sorted(folder.iterdir(), key=lambda e: e.name) if entry.name.endswith(".sql")
+    ]
 
 
 def connect(path: Path) -> sqlite3.Connection:

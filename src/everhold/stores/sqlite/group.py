@@ -33,7 +33,13 @@ class Group:
     """The commits of one connection."""
 
     def __init__(
-        self, connection: sqlite3.Connection, where: str, *, fsync: bool, patience: float, after: Callable[[int], None]
+        self,
+        connection: sqlite3.Connection,
+        where: str,
+        *,
+        fsync: bool,
+        patience: float,
+        after: Callable[[int], None],
     ) -> None:
         self._connection = connection
         self._run = connection.cursor().execute
@@ -209,7 +215,8 @@ class Group:
         many.executemany(LIGHT, [light_row(change.head, fence) for change, fence, _ in batch])
         if many.rowcount == len(batch):
             many.executemany(
-                DELIVER, [delivery_row(change.head.ref, d) for change, _, _ in batch for d in change.deliveries]
+                DELIVER,
+                [delivery_row(change.head.ref, d) for change, _, _ in batch for d in change.deliveries],
             )
             run("RELEASE all_of_them")
             return True

@@ -27,9 +27,7 @@ FULL: Final = (
     "UPDATE head_1 SET revision = ?, n = ?, open_from = ?, updated_at = ?, metrics = ?, seal = ?,"
     " state = ?, due_at = ?, mail = ?, attempts = ? WHERE ref = ? AND revision = ?"
 )
-DELIVER: Final = (
-    "INSERT INTO journal (session, n, at, answers, asked, notes, seal) VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
+DELIVER: Final = "INSERT INTO journal (session, n, at, answers, asked, notes, seal) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _HEAD: Final = (
     "INSERT INTO head_1 (ref, revision, state, n, open_from, due_at, updated_at, metrics, mail, attempts, seal)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -124,7 +122,10 @@ def _land_rest(run: Any, change: Change, head: Head) -> None:
         run("DELETE FROM effect WHERE session = ? AND q = ?", (ref, q))
     for notice in change.notices:
         row = (ref, notice.q, notice.kind.value, notice.to, float(notice.asked_at), dumps(notice.query))
-        run("INSERT OR REPLACE INTO notice (session, q, kind, addressee, asked_at, query) VALUES (?, ?, ?, ?, ?, ?)", row)
+        run(
+            "INSERT OR REPLACE INTO notice (session, q, kind, addressee, asked_at, query) VALUES (?, ?, ?, ?, ?, ?)",
+            row,
+        )
     for effect in change.effects:
         run(
             "INSERT OR REPLACE INTO effect (session, q, worker, since) VALUES (?, ?, ?, ?)",
@@ -143,7 +144,17 @@ def _land_rest(run: Any, change: Change, head: Head) -> None:
 def _bear(run: Any, birth: Birth, head: Head) -> int:
     text = dumps(birth)
     created = float(birth.created_at)
-    row = (birth.id, birth.key, birth.program, created, birth.parent, birth.origin, birth.origin_n, text, seal(text))
+    row = (
+        birth.id,
+        birth.key,
+        birth.program,
+        created,
+        birth.parent,
+        birth.origin,
+        birth.origin_n,
+        text,
+        seal(text),
+    )
     try:
         ref: int = run(_SESSION, row).lastrowid
     except sqlite3.IntegrityError:
@@ -153,7 +164,16 @@ def _bear(run: Any, birth: Birth, head: Head) -> int:
         raise Overtaken(birth.id, 0) from None
     metrics = _text(head.metrics).decode()
     due = None if head.due_at is None else float(head.due_at)
-    values = (ref, head.revision, head.state.value, head.n, head.open_from, due, float(head.updated_at), metrics)
+    values = (
+        ref,
+        head.revision,
+        head.state.value,
+        head.n,
+        head.open_from,
+        due,
+        float(head.updated_at),
+        metrics,
+    )
     run(_HEAD, (*values, head.mail, head.attempts, head_seal(head, metrics)))
     return ref
 
@@ -162,7 +182,10 @@ def _post(run: Any, letter: Letter, own: int) -> None:
     """Put a letter into the intake of this session, or of another, which is then ready to go on."""
     ref = own
     if letter.to is not None:
-        found = run(f"SELECT {HEAD_COLUMNS} FROM head_1 h JOIN session s ON s.ref = h.ref WHERE s.id = ?", (letter.to,))
+        found = run(
+            f"SELECT {HEAD_COLUMNS} FROM head_1 h JOIN session s ON s.ref = h.ref WHERE s.id = ?",
+            (letter.to,),
+        )
         row = found.fetchone()
         if row is None:
             return
@@ -184,7 +207,9 @@ def _write(run: Any, write: Write, change: Change) -> None:
     version = write.version + 1
     sealed = seal(write.namespace, write.key, value, version)
     if write.version == 0:
-        statement = "INSERT INTO value (value, version, seal, namespace, key) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+        statement = (
+            "INSERT INTO value (value, version, seal, namespace, key) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+        )
         done = run(statement, (value, version, sealed, write.namespace, write.key))
     else:
         statement = "UPDATE value SET value = ?, version = ?, seal = ? WHERE namespace = ? AND key = ? AND version = ?"

@@ -7,6 +7,7 @@ session is never seen half old and half new. Checkpoints are mostly done by a th
 from __future__ import annotations
 
 import asyncio
+import builtins
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -108,24 +109,22 @@ class SQLiteStore:
             raise ValueError(f"session {session_id} does not match its seal")
         return _birth(row[0]), read_head(row[3:]), row[2]
 
-    def _deliveries(self, ref: int, first: int, origin_n: int, origin: int | None) -> list[Delivery]:
+    def _deliveries(self, ref: int, first: int, origin_n: int, origin: int | None) -> builtins.list[Delivery]:
         """Deliveries from `first` on; those up to `origin_n` are the origin's."""
-        earlier: list[Delivery] = []
+        earlier: builtins.list[Delivery] = []
         if origin is not None and first <= origin_n:
             row = self._run("SELECT origin, origin_n FROM session WHERE ref = ?", (origin,)).fetchone()
             older, older_n = row if row is not None else (None, -1)
             shared = self._deliveries(origin, first, older_n, older)
             earlier = [delivery for delivery in shared if delivery.n <= origin_n]
-        statement = (
-            "SELECT n, at, answers, asked, notes, seal FROM journal WHERE session = ? AND n >= ? ORDER BY n"
-        )
+        statement = "SELECT n, at, answers, asked, notes, seal FROM journal WHERE session = ? AND n >= ? ORDER BY n"
         for n, at, answers, asked, notes, sealed in self._run(statement, (ref, max(first, origin_n + 1))):
             if seal(n, at, answers, asked, notes) != sealed:
                 raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
             earlier.append(decode(n, at, answers, asked, notes))
         return earlier
 
-    def _letters(self, ref: int) -> list[Letter]:
+    def _letters(self, ref: int) -> builtins.list[Letter]:
         rows = self._run("SELECT kind, body, at, id, seal FROM letter WHERE session = ? ORDER BY id", (ref,))
         letters = []
         for kind, body, at, letter_id, sealed in rows:
@@ -134,7 +133,7 @@ class SQLiteStore:
             letters.append(Letter(kind, loads(body), at, letter_id))
         return letters
 
-    def _effects(self, ref: int) -> list[Effect]:
+    def _effects(self, ref: int) -> builtins.list[Effect]:
         rows = self._run("SELECT q, worker, since FROM effect WHERE session = ? ORDER BY q", (ref,))
         return [Effect(q, worker, since) for q, worker, since in rows]
 
@@ -143,8 +142,9 @@ class SQLiteStore:
             row = self._run("SELECT id FROM session WHERE key = ? AND deleted = 0", (key,)).fetchone()
         return None if row is None else SessionId(row[0])
 
-    async def list(self, wanted: Filter) -> list[Summary]:
-        where, values = ["s.deleted = 0"], []
+    async def list(self, wanted: Filter) -> builtins.list[Summary]:
+        where = ["s.deleted = 0"]
+        values: builtins.list[Any] = []
 
         def also(condition: str, *given: Any) -> None:
             where.append(condition)
@@ -155,7 +155,11 @@ class SQLiteStore:
         if wanted.program is not None:
             also("(s.program = ? OR s.program LIKE '%:' || ?)", wanted.program, wanted.program)
         for name, value in wanted.labels.items():
-            also("EXISTS (SELECT 1 FROM json_each(s.birth, '$.labels') l WHERE l.key = ? AND l.value = ?)", name, value)
+            also(
+                "EXISTS (SELECT 1 FROM json_each(s.birth, '$.labels') l WHERE l.key = ? AND l.value = ?)",
+                name,
+                value,
+            )
         if wanted.parent is not None:
             also("s.parent = ?", wanted.parent)
         if wanted.older_than is not None:
@@ -174,7 +178,9 @@ class SQLiteStore:
             rows = self._run(statement, (*values, wanted.limit)).fetchall()
             return [Summary(_birth(row[0]), read_head(row[1:])) for row in rows]
 
-    async def inbox(self, *, kind: Kind | None, to: str | None, limit: int) -> list[tuple[Birth, Query, float]]:
+    async def inbox(
+        self, *, kind: Kind | None, to: str | None, limit: int
+    ) -> builtins.list[tuple[Birth, Query, float]]:
         with self._reading():
             found = self._notices(kind, to, limit)
             if kind in (None, Kind.LLM, Kind.TOOL) and to is None:
@@ -182,7 +188,7 @@ class SQLiteStore:
         found.sort(key=lambda entry: entry[2])
         return found[:limit]
 
-    def _notices(self, kind: Kind | None, to: str | None, limit: int) -> list[tuple[Birth, Query, float]]:
+    def _notices(self, kind: Kind | None, to: str | None, limit: int) -> builtins.list[tuple[Birth, Query, float]]:
         rows = self._run(
             "SELECT s.birth, n.query, n.asked_at FROM notice n JOIN session s ON s.ref = n.session"
             " WHERE (? IS NULL OR n.kind = ?) AND (? IS NULL OR n.addressee = ?)"
@@ -191,9 +197,9 @@ class SQLiteStore:
         ).fetchall()
         return [(_birth(birth), _query(query), asked_at) for birth, query, asked_at in rows]
 
-    def _unnoticed(self, kind: Kind | None, limit: int) -> list[tuple[Birth, Query, float]]:
+    def _unnoticed(self, kind: Kind | None, limit: int) -> builtins.list[tuple[Birth, Query, float]]:
         """Open queries that have no notice: they are found through the journals of live sessions."""
-        found: list[tuple[Birth, Query, float]] = []
+        found: builtins.list[tuple[Birth, Query, float]] = []
         rows = self._run(
             "SELECT s.ref, s.birth, s.origin, s.origin_n, h.open_from, h.mail FROM head_1 h"
             " JOIN session s ON s.ref = h.ref WHERE h.state IN ('running', 'paused') AND h.open_from <= h.n"
@@ -212,7 +218,7 @@ class SQLiteStore:
                 break
         return found
 
-    async def due(self, now: float, limit: int) -> list[SessionId]:
+    async def due(self, now: float, limit: int) -> builtins.list[SessionId]:
         statement = (
             "SELECT s.id FROM session s JOIN (SELECT ref FROM head_1 WHERE due_at <= ?"
             " UNION SELECT ref FROM head_1 WHERE mail > 0) h ON h.ref = s.ref WHERE s.deleted = 0 LIMIT ?"
@@ -225,7 +231,7 @@ class SQLiteStore:
             found: float | None = self._run("SELECT min(due_at) FROM head_1 WHERE due_at IS NOT NULL").fetchone()[0]
         return found
 
-    async def orphans(self, alive: set[str]) -> list[SessionId]:
+    async def orphans(self, alive: set[str]) -> builtins.list[SessionId]:
         with self._reading():
             rows = self._run(
                 "SELECT DISTINCT s.id, e.worker FROM effect e JOIN session s ON s.ref = e.session"
@@ -234,7 +240,7 @@ class SQLiteStore:
 
     # ---- durable values
 
-    async def value(self, namespace: str, key: str) -> tuple[list[JSON] | None, int]:
+    async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:
         with self._reading():
             row = self._run(
                 "SELECT value, version, seal FROM value WHERE namespace = ? AND key = ?", (namespace, key)
@@ -245,7 +251,7 @@ class SQLiteStore:
                 raise ValueError(f"the value {namespace}/{key} does not match its seal")
         return (None if row[0] is None else loads(row[0])), row[1]
 
-    async def keys(self, namespace: str) -> list[str]:
+    async def keys(self, namespace: str) -> builtins.list[str]:
         with self._reading():
             rows = self._run(
                 "SELECT key FROM value WHERE namespace = ? AND value IS NOT NULL ORDER BY key", (namespace,)
@@ -260,7 +266,7 @@ class SQLiteStore:
             lambda: self._run("INSERT OR REPLACE INTO worker (id, host, pid, seen_at) VALUES (?, ?, ?, ?)", row)
         )
 
-    async def workers(self) -> list[Worker]:
+    async def workers(self) -> builtins.list[Worker]:
         with self._reading():
             return [Worker(*row) for row in self._run("SELECT id, host, pid, seen_at FROM worker")]
 
@@ -270,10 +276,11 @@ class SQLiteStore:
     # ---- letting go
 
     async def delete(self, session_id: str, fence: int) -> int:
-        return await self._write(lambda: self._delete(session_id, fence))
+        kept: int = await self._write(lambda: self._delete(session_id, fence))
+        return kept
 
     def _delete(self, session_id: str, fence: int) -> int:
-        birth, head, origin = self._session(session_id)
+        _, head, origin = self._session(session_id)
         if head.revision != fence:
             raise Overtaken(session_id, fence)
         if head.state is State.RUNNING:
@@ -309,7 +316,7 @@ class SQLiteStore:
             found: int = self._run("PRAGMA data_version").fetchone()[0]
         return found
 
-    async def verify(self) -> list[Problem]:
+    async def verify(self) -> builtins.list[Problem]:
         with self._reading():
             return verify.problems(self._connection)
 
@@ -319,7 +326,13 @@ class SQLiteStore:
             for path in (self.path, self.path.with_name(self.path.name + "-wal"))
         )
         found = self._run("PRAGMA user_version").fetchone()[0]
-        return {"where": self.where, "kind": "sqlite", "format": found, "bytes": size, "durability": self.durability}
+        return {
+            "where": self.where,
+            "kind": "sqlite",
+            "format": found,
+            "bytes": size,
+            "durability": self.durability,
+        }
 
     async def _write(self, act: Callable[[], Any]) -> Any:
         """Do a rare write; waits, awake, for other processes."""
@@ -401,5 +414,3 @@ def _checkpoint(path: Path) -> None:
         pass  # the next one will do it
     finally:
         connection.close()
-
-

@@ -32,7 +32,9 @@ def problems(connection: sqlite3.Connection) -> list[Problem]:
 
 
 def _sessions(connection: sqlite3.Connection) -> Iterator[Problem]:
-    rows = connection.execute("SELECT ref, id, key, program, birth, seal, deleted, origin, origin_n FROM session").fetchall()
+    rows = connection.execute(
+        "SELECT ref, id, key, program, birth, seal, deleted, origin, origin_n FROM session"
+    ).fetchall()
     known = {row[0]: row for row in rows}
     for ref, session_id, key, program, birth, sealed, deleted, origin, origin_n in rows:
         if seal(birth) != sealed:
@@ -78,12 +80,12 @@ def _session(
     yield from _open(connection, session_id, head, deliveries)
 
 
-def _open(
-    connection: sqlite3.Connection, session_id: str, head: Head, deliveries: list[Delivery]
-) -> Iterator[Problem]:
+def _open(connection: sqlite3.Connection, session_id: str, head: Head, deliveries: list[Delivery]) -> Iterator[Problem]:
     opened = open_queries(deliveries)
     if not head.ended and open_from(opened, head.n) < head.open_from:
-        yield Problem(session_id, "open_from", f"open queries from {open_from(opened, head.n)} on, not {head.open_from}")
+        yield Problem(
+            session_id, "open_from", f"open queries from {open_from(opened, head.n)} on, not {head.open_from}"
+        )
     last = deliveries[-1].notes.outcome if deliveries and deliveries[-1].notes is not None else None
     if head.ended != (last is not None):
         yield Problem(session_id, "end", f"it is {head.state}, and its journal {'ends' if last else 'goes on'}")
@@ -104,7 +106,8 @@ def _open(
 
 def _chain(connection: sqlite3.Connection, ref: int, known: dict[int, Any]) -> Iterator[Delivery | Problem]:
     """Every delivery of a session, those shared with its origins first."""
-    spans, upto = [], None
+    spans: list[tuple[int, int | None]] = []
+    upto: int | None = None
     at: int | None = ref
     while at is not None and len(spans) <= len(known):
         spans.append((at, upto))

@@ -31,9 +31,7 @@ _NOTED: Final = frozenset({Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL})
 
 def birth(id: str = "s-1", **facts: Any) -> Birth:
     """What never changes about a session."""
-    return Birth(
-        **{"id": id, "program": "tests:story", "created_at": DAWN, "seeds": [Seed(0, "seed")], **facts}
-    )
+    return Birth(**{"id": id, "program": "tests:story", "created_at": DAWN, "seeds": [Seed(0, "seed")], **facts})
 
 
 def head(**facts: Any) -> Head:
@@ -128,9 +126,7 @@ def fork(origin: Record, id: str, at: int, **facts: Any) -> Change:
     opened = journal.open_queries(shared)
     born = birth(id, origin=origin.birth.id, origin_n=at, **facts)
     tip = head(n=at, open_from=journal.open_from(opened, at), updated_at=born.created_at)
-    notices = [
-        one for entry in opened.values() for one in _noted(Delivery(at, entry.at, asked=[entry.query]))
-    ]
+    notices = [one for entry in opened.values() for one in _noted(Delivery(at, entry.at, asked=[entry.query]))]
     return Change(born.id, tip, birth=born, notices=notices)
 
 

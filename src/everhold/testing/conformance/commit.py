@@ -180,15 +180,11 @@ class CommitRoom(Room):
     @pytest.mark.parametrize("text", TEXTS)
     async def test_text_is_kept_exactly(self, store: Store, text: str) -> None:
         """NUL, signs beyond the basic plane and what looks like code are text like any other."""
-        record = await begin(
-            store, "s-1", ask(0, prompt=text), key=f"k{text}", title=text, labels={text: text}
-        )
+        record = await begin(store, "s-1", ask(0, prompt=text), key=f"k{text}", title=text, labels={text: text})
         written = [Write(text, text, [text], 0)]
         letter = Letter("signal", {text: text}, 1.0)
 
-        found = await move(
-            store, record, answers={0: text}, writes=written, letters=[letter], tip={"mail": 1}
-        )
+        found = await move(store, record, answers={0: text}, writes=written, letters=[letter], tip={"mail": 1})
 
         assert found.birth == birth(key=f"k{text}", title=text, labels={text: text})
         assert found.deliveries[0].asked[0].prompt == text
@@ -274,9 +270,7 @@ class CommitRoom(Room):
         child = birth("s-2", parent=record.birth.id, parent_query=1, key="child")
         tip = head(state=State.RUNNING)
 
-        await store.commit(
-            step(record, answers={0: "a"}, asked=[ask(1, Kind.SESSION)], births=[(child, tip)]), 1
-        )
+        await store.commit(step(record, answers={0: "a"}, asked=[ask(1, Kind.SESSION)], births=[(child, tip)]), 1)
 
         found = await store.load("s-2")
         assert (found.birth, found.head, found.deliveries) == (child, tip, [])
@@ -470,9 +464,7 @@ class TogetherRoom(Room):
         refused = await refusals(*(store.commit(change, 1) for change in changes))
 
         won = refused.index(None)
-        assert [type(error) for error in refused] == [
-            type(None) if n == won else Overtaken for n in range(20)
-        ]
+        assert [type(error) for error in refused] == [type(None) if n == won else Overtaken for n in range(20)]
         assert (await store.load("s-1")).deliveries[1].answers[0].value == won
         assert await store.keys("n") == [str(won)]
 

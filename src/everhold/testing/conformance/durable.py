@@ -67,9 +67,7 @@ class DurableStoreContract(StoreContract):
     async def test_numbers_go_on(self, open_store: OpenStore) -> None:
         """Numbers of letters and versions of values are not used again after opening again."""
         async with opened(open_store()) as first:
-            record = await mark(
-                first, await begin(first, "s-1"), letters=[Letter("signal", 1, 1.0)], tip={"mail": 1}
-            )
+            record = await mark(first, await begin(first, "s-1"), letters=[Letter("signal", 1, 1.0)], tip={"mail": 1})
             number = record.letters[0].id
             writes = [Write("n", "k", [1], 0)]
             record = await mark(first, record, read=[number], writes=writes, tip={"mail": 0})
@@ -167,14 +165,10 @@ class DurableStoreContract(StoreContract):
             stores = [one, two] * 10
             changes = [step(record, answers={0: n}) for n in range(20)]
 
-            refused = await refusals(
-                *(store.commit(change, 1) for store, change in zip(stores, changes, strict=True))
-            )
+            refused = await refusals(*(store.commit(change, 1) for store, change in zip(stores, changes, strict=True)))
 
             won = refused.index(None)
-            assert [type(error) for error in refused] == [
-                type(None) if n == won else Overtaken for n in range(20)
-            ]
+            assert [type(error) for error in refused] == [type(None) if n == won else Overtaken for n in range(20)]
             assert (await two.load("s-1")).deliveries[1].answers[0].value == won
 
     @pytest.mark.parametrize(

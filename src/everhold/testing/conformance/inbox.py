@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everhold.core.query import ANSWERABLE, EFFECTS, Kind
+from everhold.core.query import ANSWERABLE, EFFECTS, Kind, Rerun
 from everhold.core.session import State
 from everhold.core.status import Raised, Returned, Stopped
 from everhold.ports.store import Effect, Letter, Store
@@ -52,17 +52,18 @@ class InboxRoom(Room):
 
     @pytest.mark.parametrize("kind", sorted(EFFECTS))
     async def test_an_unknown_outcome(self, store: Store, kind: Kind) -> None:
-        """An effect that was started and lost is closed and noted in one change; then it is shown."""
-        query = ask(0, kind, rerun="ask")
+        """An effect that was started and lost is closed and noted in one change, and shown as noted."""
+        query = ask(0, kind, rerun=Rerun.ASK)
         record = await begin(store, "s-1", query)
         record = await mark(store, record, effects=[Effect(0, "w", 1.0)])
         assert await shown(store) == []
+        question = ask(0, kind, rerun=Rerun.ASK, prompt="Did it happen?", schema={"type": "boolean"})
 
-        record = await mark(store, record, closed=[0], notices=[notice(query)])
+        record = await mark(store, record, closed=[0], notices=[notice(question, at=1111.0)])
 
-        assert await shown(store) == [("s-1", 0)]
-        assert await shown(store, kind=kind) == [("s-1", 0)]
+        assert await store.inbox(kind=kind, to=None, limit=9) == [(record.birth, question, 1111.0)]
         assert record.effects == []
+        assert await store.verify() == []
 
     async def test_the_oldest_question_is_first(self, store: Store) -> None:
         """The oldest question comes first, whatever its session, kind and number."""
@@ -163,9 +164,7 @@ class InboxRoom(Room):
         assert await shown(store) == [("s-1", 0), ("s-1", 1)]
 
     @pytest.mark.parametrize("outcome", [Returned(1), Raised("no"), Stopped()])
-    async def test_an_ended_session_asks_nothing(
-        self, store: Store, outcome: Returned | Raised | Stopped
-    ) -> None:
+    async def test_an_ended_session_asks_nothing(self, store: Store, outcome: Returned | Raised | Stopped) -> None:
         """Everything a session asked leaves with the change in which it ends."""
         record = await begin(store, "s-1", ask(0), ask(1, Kind.INPUT), ask(2, Kind.CALL))
         record = await mark(store, record, effects=[Effect(2, "w", 1.0)])

@@ -30,9 +30,7 @@ class LoadRoom(Room):
 
         assert refused.value.session_id == other
 
-    @pytest.mark.parametrize(
-        ("since", "numbers"), [(0, [0, 1, 2, 3]), (2, [2, 3]), (3, [3]), (4, []), (99, [])]
-    )
+    @pytest.mark.parametrize(("since", "numbers"), [(0, [0, 1, 2, 3]), (2, [2, 3]), (3, [3]), (4, []), (99, [])])
     async def test_deliveries_since(self, store: Store, since: int, numbers: list[int]) -> None:
         """Deliveries are read from `since` on, in their order."""
         record = await begin(store, "s-1", ask(0))
@@ -70,9 +68,7 @@ class LoadRoom(Room):
         record = await mark(store, record, effects=[Effect(1, "w", 1.0)], writes=[Write("n", "k", [1], 0)])
         fork = await branch(store, record, "s-2", 0)
         letter = Letter("answer", {"q": 0, "value": "a"}, 1.0, to=SessionId("s-2"))
-        record = await move(
-            store, record, answers={1: "done"}, withdrawn=[2], asked=[ask(3)], letters=[letter]
-        )
+        record = await move(store, record, answers={1: "done"}, withdrawn=[2], asked=[ask(3)], letters=[letter])
         ended = await end(store, record)
         fork = await store.load("s-2")
         read = [letter.id for letter in fork.letters]

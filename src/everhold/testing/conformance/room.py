@@ -56,9 +56,7 @@ class Room:
 
     @pytest.fixture
     def open_store(self) -> OpenStore:
-        raise NotImplementedError(
-            "say how to make your store: a fixture that returns a function without arguments"
-        )
+        raise NotImplementedError("say how to make your store: a fixture that returns a function without arguments")
 
     @pytest.fixture
     def store(self, open_store: OpenStore) -> Store:

@@ -1,0 +1,262 @@
+"""Two stores side by side: whatever is done to both, both say the same.
+
+    class TestMyStore(side_by_side(MemoryStore, make_my_store).TestCase):
+        pass
+
+A factory is called once per example and returns a store that is not open and has no data. The stores may number
+sessions and letters as they like; everything else must agree, refusals included. Needs Hypothesis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from everhold.core import journal
+from everhold.core.errors import EverholdError
+from everhold.core.query import Kind
+from everhold.core.session import SessionId, State
+from everhold.core.status import Outcome, Raised, Returned, Stopped
+from everhold.ports.store import Change, Effect, Filter, Letter, Record, Store, Worker, Write
+from everhold.testing.conformance.build import ask, birth, fork, head, start, step, touch
+from everhold.testing.conformance.room import OpenStore
+
+Act = Callable[[Store, int], Awaitable[Any]]
+
+KINDS = st.sampled_from([Kind.LLM, Kind.INPUT, Kind.APPROVAL, Kind.TOOL, Kind.CALL, Kind.TIMER, Kind.SIGNAL])
+KEYS = st.none() | st.sampled_from(["k1", "k2"])
+TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
+ADDRESSEES = st.none() | st.just("ada")
+OUTCOMES = st.sampled_from([Returned("done"), Raised("no"), Stopped("enough")])
+PICK = st.integers(min_value=0, max_value=63)
+
+
+class SideBySide(RuleBasedStateMachine):
+    """Does the same to two stores. Subclassed by `side_by_side`."""
+
+    makers: tuple[OpenStore, OpenStore]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.Runner()
+        self.stores = [make() for make in self.makers]
+        self.known: list[str] = []
+        self.clock = 1000.0
+        for store in self.stores:
+            self.loop.run(store.open())
+
+    def teardown(self) -> None:
+        for store in self.stores:
+            assert self.loop.run(store.verify()) == []
+            self.loop.run(store.close())
+        self.loop.close()
+
+    # ---- doing
+
+    def both(self, act: Act) -> bool:
+        """Do it to both; both must take it, or refuse it with the same error. Returns whether they took it."""
+        said = [self.loop.run(_said(act, store, index)) for index, store in enumerate(self.stores)]
+        assert said[0] == said[1]
+        return not (isinstance(said[0], tuple) and said[0][:1] == ("refused",))
+
+    def records(self, pick: int) -> list[Record]:
+        """One of the known sessions, as each store has it."""
+        id = self.known[pick % len(self.known)]
+        return [self.loop.run(store.load(id)) for store in self.stores]
+
+    def commit(self, changes: list[Change], fence: int) -> bool:
+        return self.both(lambda store, index: store.commit(changes[index], fence))
+
+    def later(self) -> float:
+        self.clock += 1.0
+        return self.clock
+
+    def newcomer(self) -> str:
+        return f"s-{int(self.later()):06}"
+
+    # ---- rules
+
+    @rule(kinds=st.lists(KINDS, max_size=3), to=ADDRESSEES, key=KEYS, title=TEXT)
+    def begin(self, kinds: list[Kind], to: str | None, key: str | None, title: str) -> None:
+        id = self.newcomer()
+        queries = [ask(q, kind, to=to) for q, kind in enumerate(kinds)]
+        facts = {"key": key, "title": title, "created_at": self.clock, "labels": {"n": str(len(kinds))}}
+        if self.commit([start(id, *queries, **facts) for _ in self.stores], 0):
+            self.known.append(id)
+
+    @precondition(lambda self: self.known)
+    @rule(pick=PICK, count=st.integers(0, 3), kinds=st.lists(KINDS, max_size=2), value=TEXT, lost=st.booleans())
+    def move(self, pick: int, count: int, kinds: list[Kind], value: str, lost: bool) -> None:
+        """Answer some open queries, withdraw one more if `lost`, ask others."""
+        self._step(pick, count, kinds, value, lost, None)
+
+    @precondition(lambda self: self.known)
+    @rule(pick=PICK, outcome=OUTCOMES)
+    def end(self, pick: int, outcome: Outcome) -> None:
+        self._step(pick, 0, [], "", False, outcome)
+
+    def _step(self, pick: int, count: int, kinds: list[Kind], value: str, lost: bool, outcome: Outcome | None) -> None:
+        at = self.later()
+        changes = []
+        for record in self.records(pick):
+            if record.head.state is State.COMPLETED or record.head.state is State.CANCELLED:
+                return
+            opened = list(journal.open_queries(record.deliveries))
+            following = 1 + max((query.q for one in record.deliveries for query in one.asked), default=-1)
+            facts: dict[str, Any] = {
+                "answers": dict.fromkeys(opened[:count], value),
+                "withdrawn": opened[count : count + 1] if lost else [],
+                "asked": [ask(following + index, kind) for index, kind in enumerate(kinds)],
+                "read": [letter.id for letter in record.letters],
+            }
+            changes.append(step(record, at=at, outcome=outcome, tip={"mail": 0}, **facts))
+        self.commit(changes, changes[0].head.revision - 1)
+
+    @precondition(lambda self: self.known)
+    @rule(pick=PICK, behind=st.integers(1, 2))
+    def come_late(self, pick: int, behind: int) -> None:
+        changes = [touch(record, writes=[Write("n", "late", [1], 0)]) for record in self.records(pick)]
+        assert not self.commit(changes, changes[0].head.revision - 1 - behind)
+
+    @precondition(lambda self: self.known)
+    @rule(pick=PICK, due=st.none() | st.floats(0, 5000), state=st.sampled_from([State.PAUSED, State.RUNNING]))
+    def wait(self, pick: int, due: float | None, state: State) -> None:
+        self._touch(pick, tip={"due_at": due, "state": state})
+
+    @precondition(lambda self: self.known)
+    @rule(pick=PICK, worker=st.sampled_from(["ada", "bob"]))
+    def take_up(self, pick: int, worker: str) -> None:
+        """Mark the newest open query as being worked on."""
+        opened = list(journal.open_queries(self.records(pick)[0].deliveries))
+        self._touch(pick, effects=[Effect(q, worker, self.later()) for q in opened[-1:]])
+
+    @precondition(lambda self: self.known)
+    @rule(pick=PICK, body=TEXT)
+    def write_oneself(self, pick: int, body: str) -> None:
+        """Put an answer to the oldest open query into the session's own intake."""
+        record = self.records(pick)[0]
+        opened = list(journal.open_queries(record.deliveries))
+        if not record.letters and opened:
+            letter = Letter("answer", {"q": opened[0], "value": body}, self.later())
+            self._touch(pick, letters=[letter], tip={"mail": 1, "state": State.RUNNING})
+
+    @precondition(lambda self: self.known)
+    @rule(pick=PICK, to=PICK, body=TEXT)
+    def write_another(self, pick: int, to: int, body: str) -> None:
+        id = self.known[to % len(self.known)]
+        if id != self.known[pick % len(self.known)]:
+            self._touch(pick, letters=[Letter("signal", body, self.later(), to=SessionId(id))])
+
+    @precondition(lambda self: self.known)
+    @rule(pick=PICK, key=st.sampled_from(["a", "b"]), value=st.none() | st.lists(TEXT, min_size=1, max_size=1))
+    def keep(self, pick: int, key: str, value: list[str] | None) -> None:
+        _, version = self.loop.run(self.stores[0].value("n", key))
+        self._touch(pick, writes=[Write("n", key, value, version)])
+
+    @precondition(lambda self: self.known)
+    @rule(pick=PICK, key=KEYS)
+    def bear(self, pick: int, key: str | None) -> None:
+        id = self.newcomer()
+        child = birth(id, parent=self.known[pick % len(self.known)], key=key, created_at=self.clock)
+        tips = [head(state=State.RUNNING) for _ in self.stores]
+        if self._touch(pick, each=[{"births": [(child, tip)]} for tip in tips]):
+            self.known.append(id)
+
+    def _touch(self, pick: int, each: list[dict[str, Any]] | None = None, **facts: Any) -> bool:
+        records = self.records(pick)
+        if records[0].head.ended:
+            return False
+        given = [facts, facts] if each is None else each
+        changes = [touch(record, **own) for record, own in zip(records, given, strict=True)]
+        return self.commit(changes, records[0].head.revision)
+
+    @precondition(lambda self: self.known)
+    @rule(pick=PICK, at=PICK, key=KEYS)
+    def branch(self, pick: int, at: int, key: str | None) -> None:
+        records, id = self.records(pick), self.newcomer()
+        n = records[0].head.n
+        if n >= 0 and self.commit([fork(one, id, at % (n + 1), key=key, created_at=self.clock) for one in records], 0):
+            self.known.append(id)
+
+    @precondition(lambda self: self.known)
+    @rule(pick=PICK)
+    def delete(self, pick: int) -> None:
+        id, fence = self.known[pick % len(self.known)], self.records(pick)[0].head.revision
+        if self.both(lambda store, _: store.delete(id, fence)):
+            self.known.remove(id)
+
+    @rule(id=st.sampled_from(["ada", "bob"]), lives=st.booleans())
+    def worker(self, id: str, lives: bool) -> None:
+        row = Worker(id, "host", 1, self.later())
+        self.both(lambda store, _: store.beat(row) if lives else store.release(id))
+
+    # ---- comparing
+
+    @invariant()
+    def sessions_agree(self) -> None:
+        for id in self.known:
+            self.both(lambda store, _, id=id: _seen(store.load(id)))  # type: ignore[misc]
+            self.both(lambda store, _, id=id: _seen(store.load(id, -1)))  # type: ignore[misc]
+
+    @invariant()
+    def lists_agree(self) -> None:
+        for wanted in (
+            Filter(),
+            Filter(state=(State.PAUSED, State.FAILED)),
+            Filter(labels={"n": "2"}),
+            Filter(newer_than=1010.0, limit=2),
+            Filter(after=SessionId(self.known[-1]) if self.known else None),
+        ):
+            self.both(lambda store, _, wanted=wanted: _listed(store.list(wanted)))  # type: ignore[misc]
+        for key in ("k1", "k2"):
+            self.both(lambda store, _, key=key: store.find(key))  # type: ignore[misc]
+
+    @invariant()
+    def inboxes_agree(self) -> None:
+        self.both(lambda store, _: store.inbox(kind=None, to=None, limit=1000))
+        self.both(lambda store, _: store.inbox(kind=Kind.LLM, to=None, limit=2))
+        self.both(lambda store, _: store.inbox(kind=None, to="ada", limit=1000))
+
+    @invariant()
+    def the_rest_agrees(self) -> None:
+        self.both(lambda store, _: _in_any_order(store.due(2000.0, 1000)))
+        self.both(lambda store, _: store.next_due())
+        self.both(lambda store, _: _in_any_order(store.orphans({"ada"})))
+        self.both(lambda store, _: _in_any_order(store.workers()))
+        self.both(lambda store, _: store.keys("n"))
+        for key in ("a", "b", "late"):
+            self.both(lambda store, _, key=key: store.value("n", key))  # type: ignore[misc]
+
+
+async def _said(act: Act, store: Store, index: int) -> Any:
+    """What a store answers; a refusal is an answer too."""
+    try:
+        return await act(store, index)
+    except EverholdError as error:
+        return ("refused", error.code)
+
+
+async def _seen(loading: Awaitable[Record]) -> Any:
+    """A session without the numbers that a store gives as it likes."""
+    record = await loading
+    letters = [msgspec.structs.replace(letter, id=0) for letter in record.letters]
+    effects = sorted(record.effects, key=lambda one: one.q)
+    return record.birth, msgspec.structs.replace(record.head, ref=0), record.deliveries, letters, effects
+
+
+async def _listed(listing: Awaitable[Any]) -> Any:
+    return [(one.birth, msgspec.structs.replace(one.head, ref=0)) for one in await listing]
+
+
+async def _in_any_order(listing: Awaitable[Any]) -> Any:
+    return sorted(await listing, key=str)
+
+
+def side_by_side(one: OpenStore, other: OpenStore) -> type[SideBySide]:
+    """A machine that compares the stores that two factories make."""
+    return type("SideBySide", (SideBySide,), {"makers": (staticmethod(one), staticmethod(other))})

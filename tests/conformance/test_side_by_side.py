@@ -1,0 +1,49 @@
+"""Memory and SQLite say the same, whatever is done to both."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from everhold.core.query import Kind
+from everhold.stores.memory import MemoryStore
+from everhold.stores.sqlite import SQLiteStore
+from everhold.testing.conformance.machine import side_by_side
+
+
+class TemporarySQLite(SQLiteStore):
+    """A file that goes with its store."""
+
+    def __init__(self):
+        self.folder = tempfile.TemporaryDirectory()
+        super().__init__(Path(self.folder.name) / "everhold.db", durability="process")
+
+    async def close(self):
+        await super().close()
+        self.folder.cleanup()
+
+
+class TestMemoryBesideItself(side_by_side(MemoryStore, MemoryStore).TestCase):
+    settings = settings(max_examples=10, stateful_step_count=20)
+
+
+class TestMemoryBesideSQLite(side_by_side(MemoryStore, TemporarySQLite).TestCase):
+    settings = settings(max_examples=40, stateful_step_count=30)
+
+
+class Deaf(MemoryStore):
+    """A store that does not hear what people are asked."""
+
+    async def inbox(self, *, kind, to, limit):
+        found = await super().inbox(kind=kind, to=to, limit=limit)
+        return [row for row in found if row[1].kind is not Kind.INPUT]
+
+
+def test_a_difference_is_found():
+    """A store that leaves something out does not agree with one that does not."""
+    case = side_by_side(MemoryStore, Deaf).TestCase
+    case.settings = settings(max_examples=100, database=None, derandomize=True)
+
+    with pytest.raises(AssertionError):
+        case("runTest").runTest()

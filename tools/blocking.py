@@ -1,0 +1,48 @@
+"""Writes the verbs of `BlockingRuntime` from those of `Runtime`; run through cog by `make fix`."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src" / "everhold" / "runtime.py"
+#: What the blocking face writes by hand.
+OWN = {"close"}
+
+
+def verbs() -> list[ast.AsyncFunctionDef]:
+    """The public async methods of `Runtime`."""
+    tree = ast.parse(SOURCE.read_text())
+    runtime = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Runtime")
+    return [
+        node
+        for node in runtime.body
+        if isinstance(node, ast.AsyncFunctionDef) and not node.name.startswith("_") and node.name not in OWN
+    ]
+
+
+def methods() -> str:
+    """The methods, formatted as the formatter leaves them."""
+    body = "\n\n".join(_method(node) for node in verbs())
+    ruff = [sys.executable, "-m", "ruff", "format", "--line-length", "120", "-"]
+    done = subprocess.run(ruff, input=f"class Verbs:\n{body}\n", capture_output=True, text=True, check=True)
+    return done.stdout.partition("\n")[2].rstrip() + "\n"
+
+
+def _signature(node: ast.AsyncFunctionDef) -> str:
+    returns = ast.unparse(node.returns) if node.returns else "None"
+    return f"    def {node.name}({ast.unparse(node.args)}) -> {returns}:"
+
+
+def _method(node: ast.AsyncFunctionDef) -> str:
+    args = [*(arg.arg for arg in node.args.args[1:])]
+    args += [f"{arg.arg}={arg.arg}" for arg in node.args.kwonlyargs]
+    lines = [_signature(node)]
+    doc = ast.get_docstring(node)
+    if doc:
+        lines.append(f'        """{doc.splitlines()[0]}"""')
+    call = f"self._runtime.{node.name}({', '.join(args)})"
+    lines.append(f"        return self._wait({call})")
+    return "\n".join(lines)
