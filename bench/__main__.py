@@ -40,13 +40,14 @@ def arguments() -> argparse.Namespace:
 
 def measure(given: argparse.Namespace, data: Path) -> Report:
     stage = Stage(data, QUICK if given.quick else COUNTS, given.contender or list(CONTENDERS))
+    measured_on = machine.describe(data)
     figures: dict[str, Figure] = {}
     for name in given.only or MEASURES:
         say(f"measuring: {name}")
         for figure in MEASURES[name](stage):
             figures[figure.name] = figure
             say(f"  {figure.name:55} {figure.value:14,.2f} {figure.unit}")
-    return Report(figures, machine.describe(data), stage.versions, quick=given.quick)
+    return Report(figures, measured_on, stage.versions, quick=given.quick)
 
 
 def show(report: Report) -> None:

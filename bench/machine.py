@@ -15,6 +15,7 @@ def describe(data: Path) -> dict[str, str]:
         "file system": _file_system(data),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "sqlite": sqlite3.sqlite_version,
+        "load before the run": f"{os.getloadavg()[0]:.1f}",
     }
 
 

@@ -56,7 +56,7 @@ class Report:
 
     def steps(self) -> str:
         """The work of 20 pauses side by side, both pairs of levels."""
-        header = ["", "`NORMAL`, µs", "× floor", "`FULL`, µs", "× floor", "memory, µs", "bytes a step"]
+        header = ["", "`NORMAL`, µs", "× floor", "`FULL`, µs", "× floor", "memory, µs", "start, µs", "bytes a step"]
         return _table(header, [self._step_row(name) for name in CONTENDERS if self._has("step", name)])
 
     def _step_row(self, name: str) -> list[str]:
@@ -66,11 +66,8 @@ class Report:
                 self._cell(f"step.{level}.{name}.us"),
                 "1" if name == FLOOR else self._cell(f"step.{level}.{name}.over_floor"),
             ]
-        return [
-            *row,
-            self._cell(f"step.memory.{name}.us"),
-            self._cell(f"size.{name}.in_sequence.bytes_per_step"),
-        ]
+        last = (f"step.memory.{name}.us", f"start.normal.{name}.us", f"size.{name}.in_sequence.bytes_per_step")
+        return [*row, *map(self._cell, last)]
 
     def crowds(self) -> str:
         """Long sessions and many sessions side by side."""
