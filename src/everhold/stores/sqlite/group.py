@@ -202,7 +202,7 @@ class Group:
             except EverholdError as error:
                 run("ROLLBACK TO one")
                 refused[index] = error
-            except ValueError as error:
+            except (ValueError, sqlite3.IntegrityError) as error:
                 run("ROLLBACK TO one")
                 refused[index] = StoreDamaged(self._where, str(error))
             run("RELEASE one")
@@ -211,15 +211,16 @@ class Group:
     def _land_light(self, batch: list[Waiter]) -> bool:
         """All at once; False, and nothing changed, if any of them is refused."""
         many, run = self._many, self._run
+        rows = [delivery_row(change.head.ref, one) for change, _, _ in batch for one in change.deliveries]
         run("SAVEPOINT all_of_them")
         many.executemany(LIGHT, [light_row(change.head, fence) for change, fence, _ in batch])
         if many.rowcount == len(batch):
-            many.executemany(
-                DELIVER,
-                [delivery_row(change.head.ref, d) for change, _, _ in batch for d in change.deliveries],
-            )
-            run("RELEASE all_of_them")
-            return True
+            try:
+                many.executemany(DELIVER, rows)
+                run("RELEASE all_of_them")
+                return True
+            except sqlite3.IntegrityError:
+                pass
         run("ROLLBACK TO all_of_them")
         run("RELEASE all_of_them")
         return False

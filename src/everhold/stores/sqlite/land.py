@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import dumps, seal
-from everhold.core.errors import KeyConflict, Overtaken
+from everhold.core.errors import KeyConflict, Overtaken, UnknownSession
 from everhold.core.journal import Delivery, encode
 from everhold.core.metrics import Metrics
 from everhold.core.session import Birth, Head, State
@@ -142,6 +142,10 @@ def _land_rest(run: Any, change: Change, head: Head) -> None:
 
 
 def _bear(run: Any, birth: Birth, head: Head) -> int:
+    if birth.origin is not None:
+        found = run("SELECT deleted FROM session WHERE id = ?", (birth.origin,)).fetchone()
+        if found is None or found[0]:
+            raise UnknownSession(birth.origin)
     text = dumps(birth)
     created = float(birth.created_at)
     row = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import sqlite3
+from bisect import insort
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -102,7 +103,10 @@ class SQLiteStore:
             f"SELECT s.birth, s.seal, s.origin, {HEAD_COLUMNS} FROM session s JOIN head_1 h ON h.ref = s.ref"
             " WHERE s.id = ? AND s.deleted = 0"
         )
-        row = self._run(statement, (session_id,)).fetchone()
+        try:
+            row = self._run(statement, (session_id,)).fetchone()
+        except UnicodeEncodeError:
+            row = None
         if row is None:
             raise UnknownSession(session_id, self.where)
         if seal(row[0]) != row[1]:
@@ -153,7 +157,9 @@ class SQLiteStore:
         if wanted.state:
             also(f"h.state IN ({', '.join('?' * len(wanted.state))})", *(state.value for state in wanted.state))
         if wanted.program is not None:
-            also("(s.program = ? OR s.program LIKE '%:' || ?)", wanted.program, wanted.program)
+            name = wanted.program
+            bare = bool(name) and ":" not in name
+            also("(s.program = ? OR (? AND substr(s.program, -length(?) - 1) = ':' || ?))", name, bare, name, name)
         for name, value in wanted.labels.items():
             also(
                 "EXISTS (SELECT 1 FROM json_each(s.birth, '$.labels') l WHERE l.key = ? AND l.value = ?)",
@@ -169,7 +175,9 @@ class SQLiteStore:
         if wanted.prefix:
             also("substr(s.id, 1, ?) = ?", len(wanted.prefix), wanted.prefix)
         if wanted.after is not None:
-            also("(s.created_at, s.id) < (SELECT created_at, id FROM session WHERE id = ?)", wanted.after)
+            last = "SELECT created_at, id FROM session WHERE id = ?"
+            deleted = "s.id < ? AND NOT EXISTS (SELECT 1 FROM session WHERE id = ?)"  # ids sort by time
+            also(f"((s.created_at, s.id) < ({last}) OR ({deleted}))", wanted.after, wanted.after, wanted.after)
         statement = (
             f"SELECT s.birth, {HEAD_COLUMNS} FROM session s JOIN head_1 h ON h.ref = s.ref"
             f" WHERE {' AND '.join(where)} ORDER BY s.created_at DESC, s.id DESC LIMIT ?"
@@ -182,53 +190,65 @@ class SQLiteStore:
         self, *, kind: Kind | None, to: str | None, limit: int
     ) -> builtins.list[tuple[Birth, Query, float]]:
         with self._reading():
-            found = self._notices(kind, to, limit)
-            if kind in (None, Kind.LLM, Kind.TOOL) and to is None:
-                found += self._unnoticed(kind, limit)
-        found.sort(key=lambda entry: entry[2])
+            found = [*self._notices(kind, to), *self._unnoticed(kind, limit)] if to is None else self._notices(kind, to)
+        found.sort(key=lambda entry: (entry[2], entry[0].created_at, entry[0].id, entry[1].q))
         return found[:limit]
 
-    def _notices(self, kind: Kind | None, to: str | None, limit: int) -> builtins.list[tuple[Birth, Query, float]]:
+    def _notices(self, kind: Kind | None, to: str | None) -> builtins.list[tuple[Birth, Query, float]]:
         rows = self._run(
-            "SELECT s.birth, n.query, n.asked_at FROM notice n JOIN session s ON s.ref = n.session"
-            " WHERE (? IS NULL OR n.kind = ?) AND (? IS NULL OR n.addressee = ?)"
-            " ORDER BY n.asked_at LIMIT ?",
-            (kind, kind, to, to, limit),
+            "SELECT s.birth, n.query, n.asked_at, s.ref, h.mail FROM notice n JOIN session s ON s.ref = n.session"
+            " JOIN head_1 h ON h.ref = s.ref WHERE (? IS NULL OR n.kind = ?) AND (? IS NULL OR n.addressee = ?)"
+            " AND NOT EXISTS (SELECT 1 FROM effect e WHERE e.session = n.session AND e.q = n.q)",
+            (kind, kind, to, to),
         ).fetchall()
-        return [(_birth(birth), _query(query), asked_at) for birth, query, asked_at in rows]
+        found = [(_birth(birth), _query(text), at, ref, mail) for birth, text, at, ref, mail in rows]
+        return [
+            (birth, query, at)
+            for birth, query, at, ref, mail in found
+            if not mail or query.q not in self._kept_answers(ref)
+        ]
+
+    def _kept_answers(self, ref: int) -> set[int]:
+        """Queries whose answer waits in the intake."""
+        return {letter.body["q"] for letter in self._letters(ref) if letter.kind == "answer"}
 
     def _unnoticed(self, kind: Kind | None, limit: int) -> builtins.list[tuple[Birth, Query, float]]:
-        """Open queries that have no notice: they are found through the journals of live sessions."""
+        """Open queries that have no notice: they are found through the journals of live sessions, oldest first."""
         found: builtins.list[tuple[Birth, Query, float]] = []
+        times: builtins.list[float] = []
         rows = self._run(
-            "SELECT s.ref, s.birth, s.origin, s.origin_n, h.open_from, h.mail FROM head_1 h"
-            " JOIN session s ON s.ref = h.ref WHERE h.state IN ('running', 'paused') AND h.open_from <= h.n"
-            " AND s.deleted = 0 ORDER BY s.ref"
+            "SELECT s.ref, s.birth, s.origin, s.origin_n, h.open_from, h.mail, j.at FROM head_1 h"
+            " JOIN session s ON s.ref = h.ref LEFT JOIN journal j ON j.session = h.ref AND j.n = h.open_from"
+            " WHERE h.state IN ('running', 'paused') AND h.open_from <= h.n AND s.deleted = 0 ORDER BY j.at"
         ).fetchall()
-        for ref, birth, origin, origin_n, open_from, mail in rows:
+        for ref, birth, origin, origin_n, open_from, mail, at in rows:
+            if len(times) >= limit and at is not None and (limit < 1 or at > times[limit - 1]):
+                break
             hidden = {q for (q,) in self._run("SELECT q FROM notice WHERE session = ?", (ref,))}
             hidden |= {effect.q for effect in self._effects(ref)}
             if mail:
-                hidden |= {letter.body["q"] for letter in self._letters(ref) if letter.kind == "answer"}
+                hidden |= self._kept_answers(ref)
             for entry in open_queries(self._deliveries(ref, open_from, origin_n, origin)).values():
                 query = entry.query
                 if query.q not in hidden and query.kind in ANSWERABLE and kind in (None, query.kind):
                     found.append((_birth(birth), query, entry.at))
-            if len(found) >= limit:
-                break
+                    insort(times, entry.at)
         return found
 
     async def due(self, now: float, limit: int) -> builtins.list[SessionId]:
         statement = (
-            "SELECT s.id FROM session s JOIN (SELECT ref FROM head_1 WHERE due_at <= ?"
-            " UNION SELECT ref FROM head_1 WHERE mail > 0) h ON h.ref = s.ref WHERE s.deleted = 0 LIMIT ?"
+            "SELECT s.id FROM session s JOIN (SELECT ref, due_at FROM head_1 WHERE due_at <= ? AND state IN"
+            " ('running', 'paused') UNION SELECT ref, due_at FROM head_1 WHERE mail > 0 AND state IN"
+            " ('running', 'paused')) h ON h.ref = s.ref WHERE s.deleted = 0 ORDER BY h.due_at LIMIT ?"
         )
         with self._reading():
             return [SessionId(row[0]) for row in self._run(statement, (now, limit))]
 
     async def next_due(self) -> float | None:
         with self._reading():
-            found: float | None = self._run("SELECT min(due_at) FROM head_1 WHERE due_at IS NOT NULL").fetchone()[0]
+            found: float | None = self._run(
+                "SELECT min(due_at) FROM head_1 WHERE due_at IS NOT NULL AND state IN ('running', 'paused')"
+            ).fetchone()[0]
         return found
 
     async def orphans(self, alive: set[str]) -> builtins.list[SessionId]:
@@ -295,15 +315,24 @@ class SQLiteStore:
         return kept
 
     def _forget(self, ref: int, origin: int | None) -> None:
-        """Remove what no fork needs of a deleted session, and of deleted sessions before it."""
-        shared = self._run("SELECT max(origin_n) FROM session WHERE origin = ?", (ref,)).fetchone()[0]
-        self._run("DELETE FROM journal WHERE session = ? AND n > ?", (ref, -1 if shared is None else shared))
-        if shared is None:
+        """Remove what no living fork needs of a deleted session, and of deleted sessions before it."""
+        needed = self._needed(ref)
+        self._run("DELETE FROM journal WHERE session = ? AND n > ?", (ref, needed))
+        if not self._run("SELECT 1 FROM session WHERE origin = ?", (ref,)).fetchone():
             self._run("DELETE FROM session WHERE ref = ?", (ref,))
-            if origin is not None:
-                row = self._run("SELECT deleted, origin FROM session WHERE ref = ?", (origin,)).fetchone()
-                if row is not None and row[0]:
-                    self._forget(origin, row[1])
+        if origin is not None:
+            row = self._run("SELECT deleted, origin FROM session WHERE ref = ?", (origin,)).fetchone()
+            if row is not None and row[0]:
+                self._forget(origin, row[1])
+
+    def _needed(self, ref: int) -> int:
+        """The last delivery up to which some living fork reads this session."""
+        needed = -1
+        for fork, upto, deleted in self._run(
+            "SELECT ref, origin_n, deleted FROM session WHERE origin = ?", (ref,)
+        ).fetchall():
+            needed = max(needed, min(upto, self._needed(fork)) if deleted else upto)
+        return needed
 
     # ---- looking after the file
 

@@ -11,7 +11,7 @@ import msgspec
 from everhold.core.codec import loads, seal
 from everhold.core.errors import EverholdError
 from everhold.core.journal import Delivery, decode, open_from, open_queries
-from everhold.core.query import Query
+from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Birth, Head
 from everhold.ports.store import Problem
 from everhold.stores.sqlite.land import HEAD_COLUMNS, read_head
@@ -95,7 +95,8 @@ def _open(connection: sqlite3.Connection, session_id: str, head: Head, deliverie
                 yield Problem(session_id, f"dangling_{table}", f"q-{q} is not open")
     for q, text in connection.execute("SELECT q, query FROM notice WHERE session = ?", (head.ref,)):
         try:
-            if q in opened and msgspec.json.decode(text, type=Query) != opened[q].query:
+            shown = msgspec.json.decode(text, type=Query)
+            if q in opened and shown.kind not in EFFECTS and shown != opened[q].query:
                 yield Problem(session_id, "mismatch", f"the notice of q-{q} is not what was asked")
         except (msgspec.MsgspecError, UnicodeError) as error:
             yield Problem(session_id, "unreadable", f"the notice of q-{q}: {error}")

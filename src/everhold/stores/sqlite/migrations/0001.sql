@@ -2,7 +2,7 @@
 
 -- What never changes about a session. `ref` is the number every other table knows it by.
 CREATE TABLE session (
-  ref        INTEGER PRIMARY KEY,
+  ref        INTEGER PRIMARY KEY AUTOINCREMENT,
   id         TEXT NOT NULL UNIQUE,
   key        TEXT UNIQUE,
   program    TEXT NOT NULL,
