@@ -1,0 +1,15 @@
+"""The command `everhold`, also as `python -m everhold`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    from everhold.fronts.cli.app import main as run
+
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()
