@@ -265,9 +265,9 @@ class MemoryStore:
             taken = session.taken()
             for q, (query, at) in self._waiting(session).items():
                 if q not in taken and kind in (None, query.kind) and to in (None, query.to):
-                    found.append((at, session.head.ref, q, session, query))
+                    found.append((at, session.place, q, session.text, query))
         oldest = nsmallest(limit, found, key=lambda one: one[:3])
-        return [(_birth(session.text), query, at) for at, _, _, session, query in oldest]
+        return [(_birth(text), query, at) for at, _, _, text, query in oldest]
 
     def _waiting(self, session: _Session) -> dict[int, tuple[Query, float]]:
         """What somebody outside may answer: what models are asked, and what was noted for others."""
@@ -405,7 +405,7 @@ def _matches(session: _Session, wanted: Filter) -> bool:
     birth, head = session.birth, session.head
     return (
         (not wanted.state or head.state in wanted.state)
-        and (wanted.program is None or f":{birth.program}".endswith(f":{wanted.program}"))
+        and wanted.program in (None, birth.program, birth.program.rpartition(":")[2])
         and wanted.parent in (None, birth.parent)
         and birth.id.startswith(wanted.prefix)
         and (wanted.older_than is None or head.updated_at < wanted.older_than)

@@ -19,7 +19,7 @@ from everhold.core import journal
 from everhold.core.codec import JSON
 from everhold.core.journal import Delivery, Notes
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Kind, Query
+from everhold.core.query import ANSWERABLE, Answer, Kind, Query
 from everhold.core.session import Birth, Head, Seed, SessionId, State
 from everhold.core.status import Outcome, Raised, Returned
 from everhold.ports.store import Change, Notice, Record, Store
@@ -161,7 +161,11 @@ async def end(store: Store, record: Record, outcome: Outcome | None = None) -> R
 
 def _noted(given: Delivery) -> list[Notice]:
     """The inbox rows a runtime writes: for people, and for whoever is addressed."""
-    return [notice(query, given.at) for query in given.asked if query.kind in _NOTED or query.to is not None]
+    return [
+        notice(query, given.at)
+        for query in given.asked
+        if query.kind in _NOTED or (query.to is not None and query.kind in ANSWERABLE)
+    ]
 
 
 def _state(outcome: Outcome | None) -> State:

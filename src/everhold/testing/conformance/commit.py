@@ -389,7 +389,7 @@ class CommitRoom(Room):
         body["b"].append(9)
         value[0]["c"].append(9)
         args["d"].append(9)
-        change.deliveries.clear()
+        change.deliveries[0].answers.clear()
         change.head.revision = change.head.metrics.rounds = 99
 
         assert await everything(store) == before
