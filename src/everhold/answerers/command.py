@@ -20,13 +20,15 @@ import shutil
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from everhold.answerers.right import MODEL, refuse_others
 from everhold.core.codec import JSON, dumps
 from everhold.core.errors import AnswerFailed, BadSetting
 from everhold.core.query import Query
+
+T = TypeVar("T")
 
 _TAIL: Final = 2000  # characters of stderr worth keeping
 _PATIENCE: Final = 5.0  # seconds for a killed command to be gone
@@ -58,16 +60,17 @@ class Command:
         text = question(query).encode()
         loop = asyncio.get_running_loop()
         async with self._slots.setdefault(loop, asyncio.Semaphore(self.at_once)):
-            process = await self._started()
+            starting = asyncio.create_task(self._started())
             try:
+                process = await _finished(starting)  # asyncio cannot be stopped cleanly in the middle of a start
                 async with asyncio.timeout(self.timeout):
                     said, complaint = await process.communicate(text)
-            except TimeoutError:
-                await _kill(process)
-                late = f"{self.argv[0]} gave no answer in {self.timeout:g} s"
-                raise AnswerFailed(late, "timeout") from None
-            except BaseException:
-                await _kill(process)
+            except (Exception, asyncio.CancelledError) as error:
+                if starting.exception() is None:
+                    _kill(starting.result())
+                    await _finished(asyncio.create_task(_gone(starting.result())))
+                if isinstance(error, TimeoutError):
+                    raise AnswerFailed(f"{self.argv[0]} gave no answer in {self.timeout:g} s", "timeout") from None
                 raise
         return self._read(process.returncode, said, complaint)
 
@@ -124,15 +127,32 @@ def _split(command: str | Sequence[str]) -> list[str]:
     return argv
 
 
-async def _kill(process: Process) -> None:
+async def _finished(task: asyncio.Task[T]) -> T:
+    """Wait for the end of a task through any cancellation, and only then be cancelled."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return task.result()
+
+
+def _kill(process: Process) -> None:
     """End the command and all it started, also where only the latter are left."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
+
+
+async def _gone(process: Process) -> None:
     try:
         async with asyncio.timeout(_PATIENCE):
             await process.wait()
     except TimeoutError:  # a process that left the group still holds the pipes
         pass
-    process._transport.close()  # type: ignore[attr-defined]
+    finally:
+        process._transport.close()  # type: ignore[attr-defined]

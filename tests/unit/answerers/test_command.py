@@ -171,6 +171,37 @@ async def test_cancelling_ends_the_command(tmp_path):
     assert await ends(pid)
 
 
+@pytest.mark.parametrize("turns", range(12))
+async def test_cancelling_while_the_command_starts(turns, tmp_path):
+    """Whenever the cancellation comes, and if it comes twice, nothing stays and nobody waits for long."""
+    command = shell(f"echo $$ > {shlex.quote(str(tmp_path / 'pid'))}; sleep 600")
+    answer = asyncio.create_task(command.answer(ASK, "s-1"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+    answer.cancel()
+    await asyncio.sleep(0)
+    answer.cancel()
+    async with asyncio.timeout(30):
+        with pytest.raises(asyncio.CancelledError):
+            await answer
+
+    pid = (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else ""
+    assert pid == "" or await ends(int(pid))
+
+
+async def test_cancelling_a_command_that_cannot_start():
+    """The cancellation wins over the mistake in the settings."""
+    answer = asyncio.create_task(Command("no-such-command").answer(ASK, "s-1"))
+    while len(asyncio.all_tasks()) < 3:  # this test, the answer, the start
+        await asyncio.sleep(0)
+
+    answer.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await answer
+
+
 @pytest.mark.parametrize("then", ["wait", "exit"])
 async def test_what_left_the_group_holds_nobody_up(then, tmp_path, monkeypatch):
     """A daemon that keeps the pipes open cannot keep the answerer waiting, whoever started it."""
