@@ -5,7 +5,7 @@
     │   ├── UnknownSession    UnknownQuery        NoOpenQuery         ManyOpenQueries
     │   ├── AnswerRefused     BadValue            BadSchema           BadArguments
     │   ├── BadSetting        KeyConflict         BadId               BadStep
-    │   ├── NotAllowed
+    │   ├── NotAllowed        SessionExists
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            a fair request at the wrong moment: look at the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
@@ -147,9 +147,19 @@ class KeyConflict(UsageError):
     code = "key_conflict"
     hint = "Use another key, or the arguments the session was started with."
 
-    def __init__(self, key: str, session_id: str, what: str) -> None:
-        super().__init__(f"key {key!r} belongs to session {session_id!r}, which was started with other {what}")
+    def __init__(self, key: str, session_id: str, what: str = "") -> None:
+        started = f", which was started with other {what}" if what else ""
+        super().__init__(f"key {key!r} belongs to session {session_id!r}{started}")
         self.key, self.session_id, self.what = key, session_id, what
+
+
+class SessionExists(UsageError):
+    code = "session_exists"
+    hint = "It is left as it is. Skip those that are here already: import_(file, existing='skip')."
+
+    def __init__(self, session_id: str, where: str) -> None:
+        super().__init__(f"session {session_id!r} is in {where} already")
+        self.session_id, self.where = session_id, where
 
 
 class BadId(UsageError):

@@ -50,6 +50,7 @@ ROWS: Final[dict[type[EverholdError], tuple[int, Exit]]] = {
     errors.NoOpenQuery: (409, Exit.USAGE),
     errors.ManyOpenQueries: (409, Exit.USAGE),
     errors.KeyConflict: (409, Exit.USAGE),
+    errors.SessionExists: (409, Exit.USAGE),
     errors.AnswerRefused: (422, Exit.USAGE),
     errors.BadArguments: (422, Exit.USAGE),
     errors.NotAllowed: (403, Exit.USAGE),

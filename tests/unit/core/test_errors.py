@@ -109,6 +109,7 @@ def test_every_leaf_writes_its_own_sentence(leaf):
     [
         (errors.UnknownSession("s-1"), errors.UnknownSession("s-1", "app.db")),
         (errors.UnknownProgram("p"), errors.UnknownProgram("p", "no such file", "look again")),
+        (errors.KeyConflict("k", "s-1"), errors.KeyConflict("k", "s-1", "arguments")),
         (errors.Cancelled("s-1", ""), errors.Cancelled("s-1", "enough")),
         (errors.Waiting("s-1", ("q",)), errors.Waiting("s-1", ("q", "r"), more="a timer at noon")),
         (
