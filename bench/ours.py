@@ -72,8 +72,11 @@ class Ours:
             before = perf_counter()
             status = await runtime.start(chain(pauses))
             between = perf_counter()
-            for _ in range(pauses):
-                status = await runtime.answer(status.queries[0], work.ANSWER)
+            try:
+                for _ in range(pauses):
+                    status = await runtime.answer(status.queries[0], work.ANSWER)
+            except AttributeError as error:
+                raise AssertionError(f"it should ask on, but is {status!r}") from error
             after = perf_counter()
             started += between - before
             stepped += after - between

@@ -43,3 +43,7 @@ def _figures(level: Level, replies: Replies) -> Iterator[Figure]:
             yield Figure.of(f"life.{at}.{name}.over_floor", "×", ratios(slices, replies[FLOOR], "life"))
         if OURS in replies and name not in (FLOOR, OURS):
             yield Figure.of(f"step.{at}.{name}.over_everhold", "×", ratios(slices, replies[OURS]))
+    forms = [slices for name, slices in replies.items() if name.startswith("langgraph-")]
+    if OURS in replies and forms:
+        fastest = min((ratios(slices, replies[OURS]) for slices in forms), key=median)
+        yield Figure.of(f"step.{at}.langgraph-fastest.over_everhold", "×", fastest)
