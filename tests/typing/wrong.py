@@ -61,15 +61,14 @@ async def body(ctx: everhold.Context) -> None:
 # Runtimes
 
 
-async def outside(runtime: everhold.Runtime, query: everhold.OpenQuery) -> None:
+async def outside(runtime: everhold.Runtime) -> None:
     result: int = await runtime.run(refund("7"))  # E: arg-type
     await runtime.run(refund)  # E: arg-type
     await runtime.run("refund")  # E: arg-type
     await runtime.run(refund("7"), key=7)  # E: arg-type
     await runtime.start(refund("7"), labels={"customer": 42})  # E: dict-item
     await runtime.start(refund("7"), budget=3)  # E: arg-type
-    await runtime.answer(query, "yes", query_id="q-0")  # E: call-overload
-    await runtime.answer(7, "yes")  # E: call-overload
+    await runtime.answer(7, "yes")  # E: arg-type
     status = await runtime.status("s-1")
     print(status.queries)  # E: union-attr
     everhold.open("memory://", llm=7)  # E: arg-type
