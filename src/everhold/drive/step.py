@@ -360,7 +360,7 @@ def child_id(parent: Birth, entry: Opened) -> SessionId:
     """The child a `session` query is about. A fork that shares the query has a child of its own."""
     query = entry.query
     named: str = (query.options or {})["id"]
-    if parent.origin is None or entry.n > parent.origin_n:
+    if entry.n >= parent.seeds[-1].since:  # asked since it was forked, if it ever was
         return SessionId(named)
     drawn = sha256(f"{parent.id}/{query.key}".encode()).hexdigest()
     return SessionId(f"{named.rpartition('-')[0]}-{drawn[:24]}")
