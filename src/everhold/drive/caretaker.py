@@ -32,7 +32,8 @@ class Caretaker:
         self._idle = idle
         self._ttl = ttl
         self._poked = asyncio.Event()
-        self._skip: dict[str, int] = {}  # sessions that cannot move here, by revision
+        self._skip: dict[str, tuple[int, float]] = {}  # sessions that did not move: at which revision, and when
+        self._looked = 0.0  # when all were looked at
         self._task: asyncio.Task[None] | None = None
         self._next_beat = 0.0
         sessions.poke = self._poked.set
@@ -67,8 +68,8 @@ class Caretaker:
             self._next_beat = now + self._ttl / 3
         for live in self._sessions.idle(now - self._idle):
             self._sessions.drop(live)
+        self._poked.clear()  # before looking: what happens meanwhile is looked at next
         moved = await self.move() if look else False
-        self._poked.clear() if not moved else None
         if moved:
             return True
         return await self._rest()
@@ -77,9 +78,11 @@ class Caretaker:
         """Sleep until something may have happened; returns whether it did."""
         due = await self._sessions.store.next_due()
         now = self._clock.now()
+        if due is not None and self._looked <= due < now:
+            return True
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._poked.wait())]
-        if due is not None:
-            waits.append(asyncio.ensure_future(self._clock.sleep(max(due - now, 0) + 0.0005)))
+        if due is not None and due >= now:  # else it cannot move here, and is no reason to hurry
+            waits.append(asyncio.ensure_future(self._clock.sleep(due - now + 0.0005)))
         try:
             done, _ = await asyncio.wait(waits, timeout=LOOK_EVERY, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -90,27 +93,31 @@ class Caretaker:
         if await self._sessions.store.changed():
             self._sessions.changed()
             return True
-        return bool(self._sessions.jobs) or bool(self._skip)
+        return self._clock.now() >= self._looked + self._ttl / 2  # a process may have died, which writes nothing
 
     async def move(self) -> bool:
-        """Move every session whose time has come; returns whether any moved."""
-        moved = await self._take_up()
-        for session_id in await self._sessions.store.due(self._clock.now(), AT_ONCE):
-            if await self._one(session_id, self._runner.pump):
-                moved = True
+        """Move the sessions whose time has come; returns whether to look again at once."""
+        store = self._sessions.store
+        self._looked = now = self._clock.now()
+        orphans = await store.orphans(await self._dispatch.alive())
+        limit = AT_ONCE + len(self._skip)
+        due = await store.due(now, limit)
+        moved = len(due) == limit
+        if not moved:  # these are all: others that were skipped have moved since
+            self._skip = {each: self._skip[each] for each in (*orphans, *due) if each in self._skip}
+        for session_id in orphans:
+            moved = await self._one(session_id, self._dispatch.recover, now) or moved
+        for session_id in due:
+            moved = await self._one(session_id, self._runner.pump, now) or moved
         return moved
 
-    async def _take_up(self) -> bool:
-        living = await self._dispatch.alive()
-        moved = False
-        for session_id in await self._sessions.store.orphans(living):
-            moved = await self._one(session_id, self._dispatch.recover) or moved
-        return moved
-
-    async def _one(self, session_id: str, act: Any) -> bool:
+    async def _one(self, session_id: str, act: Any, now: float) -> bool:
+        """Move one session, unless it did not move before and nothing happened to it since."""
         head = (await self._sessions.store.load(session_id, since=-1)).head
-        if self._skip.get(session_id) == head.revision:
+        revision, looked = self._skip.get(session_id, (-1, now))
+        if revision == head.revision and not (head.due_at is not None and looked <= head.due_at < now):
             return False
+        self._sessions.overtaken(session_id, head.revision)
         try:
             await act(session_id)
         except Overtaken:
@@ -121,7 +128,7 @@ class Caretaker:
             log.warning("session %s cannot go on here: %s", session_id, error)
         after = (await self._sessions.store.load(session_id, since=-1)).head
         if after.revision == head.revision:
-            self._skip[session_id] = head.revision
+            self._skip[session_id] = (head.revision, now)
             return False
         self._skip.pop(session_id, None)
         return True

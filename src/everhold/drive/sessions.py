@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from everhold.core.errors import Overtaken
 from everhold.core.journal import Delivery
 from everhold.core.observe import Observers
-from everhold.core.query import Answer
+from everhold.core.query import Answer, Kind
 from everhold.core.status import Outcome, Raised, Returned
 from everhold.drive.live import Live, rebuild
 from everhold.drive.step import Said, Stepper
@@ -80,6 +80,12 @@ class Sessions:
             del self._lives[live.id]
         live.drop()
 
+    def overtaken(self, session_id: str, revision: int) -> None:
+        """Forget a session that others have moved to `revision`, or sent a letter to."""
+        live = self._lives.get(session_id)
+        if live is not None and live.head.revision != revision and not live.lock.locked():
+            self.drop(live)
+
     def idle(self, before: float) -> list[Live]:
         """Sessions nobody used since `before`."""
         return [live for live in self._lives.values() if live.head.updated_at < before and not live.lock.locked()]
@@ -124,7 +130,7 @@ class Sessions:
         if said.outcome is not None:
             self._ended(live)
             self.jobs.pop(live.id, None)
-        if live.head.due_at != due or said.outcome is not None or live.head.mail:
+        if live.head.due_at != due or said.outcome is not None or live.head.mail or _bears(said):
             self.poke()
         if self.observers:
             self._tell(live, said)
@@ -217,3 +223,8 @@ class Sessions:
                 waiting.remove(future)
                 if not waiting:
                     del self._watchers[session_id]
+
+
+def _bears(said: Said) -> bool:
+    """Whether a child was born, which waits to be started."""
+    return any(query.kind is Kind.SESSION for query in said.asked)
