@@ -1,0 +1,26 @@
+"""Replay journals in this process: python -m tests.scenario.replay TAPES. Says which one does not replay."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from everhold.packages.find import find
+from everhold.ports.store import Record
+from tests.scenario.house import again
+
+
+def main(path):
+    failed = 0
+    for line in Path(path).read_bytes().splitlines():
+        record = msgspec.json.decode(line, type=Record)
+        try:
+            again(record, find)
+        except Exception as error:
+            failed += 1
+            print(f"{record.birth.program}: {type(error).__name__}: {error}")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(sys.argv[1]), 100))
