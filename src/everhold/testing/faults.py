@@ -1,0 +1,220 @@
+"""Tools to break things on purpose: a store that ends its process at a commit, and processes made to be killed.
+
+    store = CrashingStore(SQLiteStore(path), at=7, when="before")    # the process ends instead of commit 7
+
+    with Nursery("tests.fault.story") as nursery:                    # imports the module once
+        child = nursery.start("play", path=str(path), at=7)          # forks a real process that calls play(...)
+        for line in child.lines(): ...                               # what it printed, as it prints it
+        child.kill()                                                 # SIGKILL
+        assert child.wait() == -9
+
+A nursery is a process of its own with one thread, so that forking it is safe; a child starts within milliseconds
+because everything is imported already. Arguments are JSON. Needs a system with `fork`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from everhold.ports.store import Change, Store
+
+#: The exit code of a process that ended at its crash point.
+CRASHED: Final = 86
+
+
+def die() -> None:
+    """End this process now: nothing is flushed, no `finally` runs, nobody is told."""
+    os._exit(CRASHED)
+
+
+class CrashingStore:
+    """A store that dies at its commit number `at` (the first is 1), before or after it lands.
+
+    Every other verb is the store's own. `commits` counts; without `at` nothing is broken. `die` may be replaced by
+    a function that raises, to see one process survive a commit whose fate it does not know.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        at: int = 0,
+        when: Literal["before", "after"] = "before",
+        die: Callable[[], None] = die,
+        seen: Callable[[int, Change], None] | None = None,
+    ) -> None:
+        self.store = store
+        self.commits = 0
+        self._at, self._when, self._die, self._seen = at, when, die, seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    async def commit(self, change: Change, fence: int) -> None:
+        self.commits += 1
+        mine = self.commits == self._at
+        if self._seen is not None:
+            self._seen(self.commits, change)
+        if mine and self._when == "before":
+            self._die()
+        await self.store.commit(change, fence)
+        if mine and self._when == "after":
+            self._die()
+
+
+class Child:
+    """A process forked by a nursery."""
+
+    def __init__(self, nursery: Nursery, pid: int, output: int) -> None:
+        self.pid = pid
+        self.output = output  # the reading end of its standard output
+        self._nursery = nursery
+        self._code: int | None = None
+        self._rest = b""
+
+    def lines(self) -> Iterator[str]:
+        """What it prints, line by line, until it ends. A last line without its end of line is left out."""
+        while chunk := os.read(self.output, 65536):
+            yield from self._split(chunk)
+
+    def heard(self) -> list[str]:
+        """The whole lines that are here now, without waiting for more."""
+        os.set_blocking(self.output, False)
+        found: list[str] = []
+        try:
+            while chunk := os.read(self.output, 65536):
+                found += self._split(chunk)
+        except BlockingIOError:
+            pass
+        finally:
+            os.set_blocking(self.output, True)
+        return found
+
+    def _split(self, chunk: bytes) -> list[str]:
+        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        return [line.decode() for line in whole]
+
+    def kill(self) -> None:
+        """SIGKILL, now."""
+        if self._code is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Its exit code; minus the signal's number if a signal ended it."""
+        if self._code is None:
+            self._code = int(self._nursery._say({"wait": self.pid}))
+        return self._code
+
+    def close(self) -> None:
+        os.close(self.output)
+
+
+class Nursery:
+    """A process that has imported `module` and forks children that call its functions."""
+
+    def __init__(self, module: str) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, module, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+        self._socket = ours
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self, function: str, **arguments: Any) -> Child:
+        """Fork a process that calls a function of the module; what it prints is `child.lines()`."""
+        reading, writing = os.pipe()
+        try:
+            pid = int(self._say({"call": function, "with": arguments}, writing))
+        finally:
+            os.close(writing)
+        return Child(self, pid, reading)
+
+    def run(self, function: str, **arguments: Any) -> tuple[int, list[str]]:
+        """Start one, wait for its end, and return its exit code and what it printed."""
+        child = self.start(function, **arguments)
+        try:
+            printed = list(child.lines())
+            return child.wait(), printed
+        finally:
+            child.close()
+
+    def close(self) -> None:
+        """End the nursery, and wait for it. Children that still run are on their own."""
+        self._socket.close()
+        self._process.wait()
+
+    def _say(self, message: dict[str, Any], descriptor: int | None = None) -> str:
+        text = json.dumps(message).encode() + b"\n"
+        if descriptor is not None:
+            socket.send_fds(self._socket, [text[:1]], [descriptor])
+            text = text[1:]
+        self._socket.sendall(text)
+        said = self._socket.recv(65536)
+        if not said:
+            raise ChildProcessError("the nursery has ended; its last words are on standard error")
+        return said.decode()
+
+
+def _serve(module: str, descriptor: int) -> None:
+    """Be a nursery: fork when asked, and tell how children ended."""
+    loaded = importlib.import_module(module)
+    with socket.socket(fileno=descriptor) as line:
+        while True:
+            text, descriptors, _, _ = socket.recv_fds(line, 65536, 1)
+            while text and not text.endswith(b"\n"):
+                text += line.recv(65536)
+            if not text:
+                return
+            message = json.loads(text)
+            if "wait" in message:
+                _, status = os.waitpid(message["wait"], 0)
+                line.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+                continue
+            pid = os.fork()
+            if pid == 0:
+                line.close()
+                os.dup2(descriptors[0], 1)
+                os.close(descriptors[0])
+                _live(getattr(loaded, message["call"]), message["with"])
+            os.close(descriptors[0])
+            line.sendall(str(pid).encode())
+
+
+def _live(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    """Be a child: call the function, and end with 0, or with 1 if it raised."""
+    code = 0
+    try:
+        found = function(**arguments)
+        if inspect.iscoroutine(found):
+            asyncio.run(found)
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], int(sys.argv[2]))
