@@ -23,7 +23,7 @@ import msgspec
 
 from everhold.answerers import Spec, answerer
 from everhold.core.budget import Budget
-from everhold.core.codec import JSON
+from everhold.core.codec import JSON, plain
 from everhold.core.errors import (
     AnswerRefused,
     BadArguments,
@@ -39,7 +39,7 @@ from everhold.core.schema import fit
 from everhold.core.session import Birth, Seed, SessionId, State, mint
 from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
 from everhold.drive.caretaker import Caretaker
-from everhold.drive.dispatch import Dispatch
+from everhold.drive.dispatch import Dispatch, told
 from everhold.drive.ingress import Given
 from everhold.drive.runner import Runner
 from everhold.drive.sessions import Sessions
@@ -229,20 +229,13 @@ class Runtime:
 
         With a session's id and no `query_id`, the one open question is meant. Nothing changes unless it fits.
         """
-        if type(question) is OpenQuery:
-            session_id: str = question.session_id
-            query_id = question.id
-        elif isinstance(question, str):
-            session_id = question
+        counted = None if usage is None else _usage(usage)
+        if type(question) is OpenQuery and error is None and by is None and value is not _UNSET:
+            status = await self._runner.answer_open(question, value, counted)
         else:
-            raise BadArguments("answer", f"{question!r} is neither an open query nor a session id")
-        if (value is _UNSET) == (error is None):
-            raise BadArguments("answer", "give a value or an error, one of the two")
-        given = Given(query_id, None if value is _UNSET else value, error, None if usage is None else _usage(usage))
-        status = await self._runner.answer_one(session_id, given, None if by is None else dict(by))
-        if self._sessions.jobs:
-            return await self._after(session_id, status, wait)
-        return status
+            session_id, given = _addressed(question, query_id, value, error, counted)
+            status = await self._runner.answer(session_id, [given], None if by is None else plain(dict(by), "by"))
+        return await self._after(status.session_id, status, wait) if self._sessions.jobs else status
 
     async def answer_many(
         self,
@@ -257,12 +250,12 @@ class Runtime:
         A value may be `everhold.Said(value, usage=…)`, or an exception, which answers with an error.
         """
         given = [_given(query_id, value) for query_id, value in answers.items()]
-        status = await self._runner.answer(session_id, given, None if by is None else dict(by))
+        status = await self._runner.answer(session_id, given, None if by is None else plain(dict(by), "by"))
         return await self._after(session_id, status, wait)
 
     async def signal(self, session_id: str, name: str, value: JSON = None, *, wait: float | None = None) -> Status:
         """Send a message to a program; it is kept until the program receives it."""
-        status = await self._runner.signal(session_id, name, value)
+        status = await self._runner.signal(session_id, _text("name", name), value)
         return await self._after(session_id, status, wait)
 
     # ---- look
@@ -314,7 +307,7 @@ class Runtime:
 
     async def cancel(self, session_id: str, reason: str = "") -> Status:
         """Stop a session and its children. The program sees CancelledError once."""
-        return await self._runner.cancel(session_id, reason)
+        return await self._runner.cancel(session_id, _text("reason", reason))
 
     async def retry(self, session_id: str, *, wait: float | None = None) -> Status:
         """Go on from a failed session's last answer, under the code as it is now."""
@@ -341,8 +334,8 @@ class Runtime:
             origin,
             id=mint(now, secrets.randbits(96)),
             created_at=now,
-            key=key,
-            title=title or origin.title,
+            key=_key(key),
+            title=_text("title", title) or origin.title,
             parent=None,
             parent_query=0,
             seeds=[Seed(0, secrets.token_hex(12))],
@@ -381,8 +374,6 @@ class Runtime:
     ) -> Birth:
         if not isinstance(call, Call):
             raise NotAProgram(repr(call), "run and start take a call of a program: runtime.run(my_program(x=1))")
-        if key is not None and (not isinstance(key, str) or not key):
-            raise BadArguments("key", "a key is text, and not empty")
         program, now = call.program, self.clock.now()
         return Birth(
             id=mint(now, secrets.randbits(96)),
@@ -391,8 +382,8 @@ class Runtime:
             args=call.args,
             created_at=now,
             seeds=[Seed(0, secrets.token_hex(12))],
-            key=key,
-            title=title,
+            key=_key(key),
+            title=_text("title", title),
             labels=_texts("labels", labels),
             metadata=_texts("metadata", metadata),
             budget=_budget(budget),
@@ -470,11 +461,28 @@ def _waiting(status: Status) -> Waiting:
     return Waiting(status.session_id, queries, until, words)
 
 
+def _addressed(
+    question: OpenQuery | str, query_id: str | None, value: Any, error: str | None, usage: Usage | None
+) -> tuple[str, Given]:
+    if (value is _UNSET) == (error is None):
+        raise BadArguments("answer", "give a value or an error, one of the two")
+    if error is not None:
+        _text("error", error)
+    if isinstance(question, OpenQuery):
+        session_id: str = question.session_id
+        query_id = question.id
+    elif isinstance(question, str):
+        session_id = question
+    else:
+        raise BadArguments("answer", f"{question!r} is neither an open query nor a session id")
+    return session_id, Given(query_id, None if value is _UNSET else value, error, usage)
+
+
 def _given(query_id: str, value: Any) -> Given:
     if isinstance(value, Said):
         return Given(query_id, value.value, None, value.usage)
     if isinstance(value, BaseException):
-        return Given(query_id, None, str(value) or type(value).__name__)
+        return Given(query_id, None, told(value)["message"])
     return Given(query_id, value)
 
 
@@ -496,11 +504,25 @@ def _budget(given: Budget | Mapping[str, int] | None) -> Budget | None:
         raise BadSetting("budget", str(error)) from None
 
 
+def _key(given: str | None) -> str | None:
+    if given is not None and not _text("key", given):
+        raise BadArguments("key", "a key is text, and not empty")
+    return given
+
+
+def _text(name: str, given: str) -> str:
+    if not isinstance(given, str):
+        raise BadArguments(name, f"{given!r} is not text")
+    plain(given, name)
+    return given
+
+
 def _texts(name: str, given: Mapping[str, str] | None) -> dict[str, str]:
     texts = dict(given or {})
     for key, value in texts.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise BadArguments(name, f"{key!r}: {value!r} is not text for text")
+    plain(texts, name)
     return texts
 
 

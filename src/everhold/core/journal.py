@@ -12,7 +12,9 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from struct import Struct
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 
@@ -66,25 +68,31 @@ class Opened(msgspec.Struct, frozen=True):
     at: float
 
 
-_encoder = msgspec.json.Encoder()
+_text = msgspec.json.Encoder().encode
+_numbers = Struct("<qd").pack
 _answers = msgspec.json.Decoder(list[Answer])
 _asked = msgspec.json.Decoder(list[Query])
 _notes = msgspec.json.Decoder(Notes)
 
 
-def encode(delivery: Delivery) -> tuple[str, str, str | None]:
-    """The three texts of a delivery: answers, asked, notes."""
-    text = _encoder.encode
-    notes = None if delivery.notes is None else text(delivery.notes).decode()
-    return text(delivery.answers).decode(), text(delivery.asked).decode(), notes
+def encode(delivery: Delivery) -> tuple[bytes, bytes, bytes | None]:
+    """The three texts of a delivery, in UTF-8: answers, asked, notes."""
+    notes = delivery.notes
+    return _text(delivery.answers), _text(delivery.asked), None if notes is None else _text(notes)
 
 
-def decode(n: int, at: float, answers: str, asked: str, notes: str | None) -> Delivery:
+def seal(n: int, at: float, answers: bytes, asked: bytes, notes: bytes | None) -> int:
+    """A checksum of a delivery as it is stored, so that a damaged one is never taken for an answer."""
+    found = crc32(asked, crc32(answers, crc32(_numbers(n, at))))
+    return found if notes is None else crc32(notes, found)
+
+
+def decode(n: int, at: float, answers: str | bytes, asked: str | bytes, notes: str | bytes | None) -> Delivery:
     return Delivery(
         n,
         at,
-        _answers.decode(answers) if answers != "[]" else [],
-        _asked.decode(asked) if asked != "[]" else [],
+        _answers.decode(answers) if len(answers) > 2 else [],
+        _asked.decode(asked) if len(asked) > 2 else [],
         None if notes is None else _notes.decode(notes),
     )
 

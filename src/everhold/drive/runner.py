@@ -17,6 +17,7 @@ from everhold.core.codec import JSON, plain, same
 from everhold.core.errors import (
     BadStep,
     KeyConflict,
+    NoOpenQuery,
     NotAProgram,
     Overtaken,
     SessionEnded,
@@ -26,7 +27,7 @@ from everhold.core.errors import (
 )
 from everhold.core.journal import Delivery, Opened, open_queries
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Kind, Query, number
+from everhold.core.query import Answer, Kind, Query, Usage, number
 from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
 from everhold.core.status import Accepted, Finished, OpenQuery, Outcome, Paused, Running, Status, Stopped
 from everhold.drive.dispatch import Dispatch, fitted
@@ -78,26 +79,32 @@ class Runner:
 
     # ---- answer
 
-    async def answer_one(self, session_id: str, given: Given, by: dict[str, JSON] | None) -> Status:
+    async def answer_open(self, asked: OpenQuery, value: Any, usage: Usage | None) -> Status:
         """Take one answer. The common case, a model's words for a session in memory, goes the shortest way."""
-        live = self._sessions.cached(session_id)
-        if live is not None and given.error is None and given.query_id is not None:
-            q = number(given.query_id)
-            entry = None if q is None else live.opened.get(q)
+        live = self._sessions.cached(asked.session_id)
+        if live is not None:
+            entry = live.opened.get(asked.query.q)
             if entry is not None and self._is_free(live, entry.query):
-                answer = Answer(entry.query.q, fitted(entry.query, given.value), None, given.usage, by)
-                async with live.lock:
-                    try:
-                        return self._after(live, await self._sessions.step(live, [answer]))
-                    except Overtaken:
-                        self._sessions.drop(live)
-        return await self.answer(session_id, [given], by)
+                answer = Answer(entry.query.q, fitted(entry.query, value), None, usage)
+                await live.lock.acquire()
+                try:
+                    done = await self._sessions.plain_step(live, entry.query, answer)
+                    if type(done) is Query:
+                        return Paused(live.id, (OpenQuery(live.id, done, live.head.updated_at),))
+                    return self._after(live, done)  # type: ignore[arg-type]
+                except Overtaken:
+                    self._sessions.drop(live)
+                finally:
+                    live.lock.release()
+        return await self.answer(asked.session_id, [Given(asked.id, value, None, usage)])
 
     def _is_free(self, live: Live, query: Query) -> bool:
-        """Whether nothing but this answer concerns the session now."""
+        """Whether nothing but the answer to this query concerns the session now."""
         return (
             query.kind is Kind.LLM
+            and len(live.opened) == 1
             and live.head.due_at is None
+            and live.head.state is State.PAUSED
             and not live.letters
             and not live.stale
             and not live.lock.locked()
@@ -127,7 +134,7 @@ class Runner:
         except ABSENT:
             return await self._post(session_id, given, by)
         except _Ended as ended:
-            for answer in self._all_late(given, by):
+            for answer in self._all_late(ended.record, given, by):
                 settle(session_id, ended.record.head, answer, ended.record.deliveries)
             return finished(ended.record)
 
@@ -166,14 +173,14 @@ class Runner:
             return self._after(live, await self._sessions.step(live, plain_ones))
         return self._standing(live)
 
-    def _all_late(self, given: Sequence[Given], by: dict[str, JSON] | None) -> list[Answer]:
+    def _all_late(self, record: Record, given: Sequence[Given], by: dict[str, JSON] | None) -> list[Answer]:
         late = []
         for one in given:
-            q = None if one.query_id is None else number(one.query_id)
+            if one.query_id is None:
+                raise NoOpenQuery(record.birth.id, record.head.state)
+            q = number(one.query_id)
             if q is None:
-                if one.query_id is None:
-                    continue
-                raise UnknownQuery("", str(one.query_id))
+                raise UnknownQuery(record.birth.id, one.query_id)
             error = None if one.error is None else {"code": "error", "message": one.error}
             late.append(Answer(q, one.value, error, one.usage, by))
         return late
@@ -435,12 +442,7 @@ class Runner:
         """Where a session stands after a step."""
         if said.outcome is not None:
             return Finished(live.id, said.outcome, stats(live.birth, live.head, live.record))
-        opened = live.opened
-        if len(opened) == 1 and said.asked and not live.working and live.head.due_at is None:
-            query = said.asked[-1]
-            if query.q in opened and query.kind is Kind.LLM:
-                return Paused(live.id, (OpenQuery(live.id, query, live.head.updated_at),))
-        if not said.asked and said.answered and opened:
+        if not said.asked and said.answered and live.opened:
             open_now = answerable(live.opened, live.working) if live.working or live.noticed else live.opened
             remaining = len(open_now)
             if remaining:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from everhold.core.errors import Overtaken
 from everhold.core.journal import Delivery
 from everhold.core.observe import Observers
-from everhold.core.query import Answer, Kind
+from everhold.core.query import Answer, Kind, Query
 from everhold.core.status import Outcome, Raised, Returned
 from everhold.drive.live import Live, rebuild
 from everhold.drive.step import Said, Stepper
@@ -115,10 +115,24 @@ class Sessions:
                     raise
             await asyncio.sleep(min(0.001 * tries, 0.05))
 
+    async def plain_step(self, live: Live, query: Query, answer: Answer) -> Query | Said:
+        """The step of `Stepper.plain`: returns the next question, if that is all there is to tell."""
+        done = await self._stepper.plain(live, query, answer)
+        if type(done) is Said:
+            self._concerns(live, done, None)
+        elif self.observers or live.id in self._watchers:
+            self._concerns(live, Said([done], [(query, answer, None)], None, []), None)  # type: ignore[list-item]
+        return done
+
     async def step(self, live: Live, answers: list[Answer], **more: Any) -> Said:
         """One step of a live session whose lock is held; afterwards everybody concerned is told."""
         due = live.head.due_at
         said = await self._stepper.step(live, answers, **more)
+        self._concerns(live, said, due)
+        return said
+
+    def _concerns(self, live: Live, said: Said, due: float | None) -> None:
+        """Tell everybody whom a step concerns: workers, caretaker, observers, whoever waits."""
         jobs = self.jobs.get(live.id)
         if jobs:
             for q in [q for q in jobs if q not in live.opened]:
@@ -136,7 +150,6 @@ class Sessions:
             self._tell(live, said)
         if live.id in self._watchers:
             self.changed(live.id)
-        return said
 
     async def end(self, live: Live, outcome: Outcome, *, cancel: str | None = None) -> None:
         """End a session without asking its program. The lock is held."""

@@ -23,6 +23,7 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query, Rerun
 from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
 from everhold.core.status import Outcome, Raised, Returned
+from everhold.core.usage import Spent
 from everhold.drive.live import Live, count, is_noticed
 from everhold.ports.program import Clock
 from everhold.ports.store import Change, Effect, Letter, Notice, Store, Write
@@ -96,6 +97,14 @@ class Said(msgspec.Struct):
     dispatch: list[Query]  # queries this process now works on
 
 
+class Begun(msgspec.Struct):
+    """A step whose first delivery was handed over already."""
+
+    at: float
+    reply: Reply
+    answered: tuple[Query, Answer, Spent | None]
+
+
 class Stepper:
     """Makes steps on live sessions. `inline` says whether this process answers a query itself."""
 
@@ -117,12 +126,11 @@ class Stepper:
         cancel: str | None = None,
         read: list[int] | None = None,
         birth: Birth | None = None,
+        begun: Begun | None = None,
     ) -> Said:
         """Hand over `answers` (and more), commit, and bring the live session up to date."""
         head, execution = live.head, live.execution
-        at = self._clock.now()
-        if at < head.updated_at:  # a clock that went backwards does not turn the program's time
-            at = head.updated_at
+        at = self._now(head) if begun is None else begun.at
         said = Said([], [], None, [])
         children = [] if cancel is None else self._cancelled_children(live, at)
         deliveries: list[Delivery] = []
@@ -131,9 +139,12 @@ class Stepper:
         n = head.n
         while True:
             n += 1
-            said.answered += count(head.metrics, live.opened, answers, fired=fired)
-            with execution.entered():
-                reply = execution.advance(n, at, answers, fired, cancel)
+            if begun is not None:
+                said.answered, reply, begun = [begun.answered], begun.reply, None
+            else:
+                said.answered += count(head.metrics, live.opened, answers, fired=fired)
+                with execution.entered():
+                    reply = execution.advance(n, at, answers, fired, cancel)
             delivery = Delivery(n, at, answers, reply.asked, _notes(reply, fired, cancel))
             deliveries.append(delivery)
             live.fold(delivery)
@@ -163,9 +174,37 @@ class Stepper:
         await self._commit(live, change)
         return said
 
+    async def plain(self, live: Live, query: Query, answer: Answer) -> Query | Said:
+        """A model's words in, one question to a model out: how most steps go, in as few moves as possible.
+
+        `query` is the only one open, and nothing else concerns the session. Returns the next question; where the
+        program says anything more, the step is finished by `step`.
+        """
+        head, meter, answers = live.head, live.head.metrics, [answer]
+        at, n = self._now(head), head.n + 1
+        spent = meter.answered(query, answer)
+        meter.rounds += 1
+        with live.execution.entered():
+            reply = live.execution.advance(n, at, answers, False, None)
+        asked = reply.asked
+        if len(asked) != 1 or not _is_plain(reply, asked[0]) or self._llm:
+            return await self.step(live, answers, begun=Begun(at, reply, (query, answer, spent)))
+        following = asked[0]
+        meter.paused(asked)
+        live.opened = {following.q: Opened(following, n, at)}
+        head.revision += 1
+        head.n = head.open_from = n
+        head.updated_at = at
+        await self._commit(live, Change(live.id, head, (Delivery(n, at, answers, asked),), light=True))
+        return following
+
+    def _now(self, head: Head) -> float:
+        at = self._clock.now()
+        return at if at > head.updated_at else head.updated_at  # a clock going backwards does not turn time
+
     async def end(self, live: Live, outcome: Outcome, cancel: str | None) -> Said:
         """End a session without asking its program."""
-        at = max(self._clock.now(), live.head.updated_at)
+        at = self._now(live.head)
         delivery = Delivery(live.head.n + 1, at, [], [], Notes(cancel=cancel, outcome=outcome))
         said = Said([], [], outcome, [])
         children = self._cancelled_children(live, at)
@@ -178,7 +217,7 @@ class Stepper:
     async def retry(self, live: Live, failed: Delivery) -> Said:
         """Hand over a delivery that failed once more; its new reply is appended and stands from now on."""
         head, notes = live.head, failed.notes or Notes()
-        at = max(self._clock.now(), head.updated_at)
+        at = self._now(head)
         count(head.metrics, live.opened, failed.answers, fired=notes.fired)
         with live.execution.entered():
             reply = live.execution.advance(failed.n, failed.at, failed.answers, notes.fired, None)
@@ -343,6 +382,17 @@ class Stepper:
         if live.birth.parent is not None:
             letters.append(Letter("answer", child_end(live.birth, outcome), at, to=live.birth.parent))
         change.letters = letters
+
+
+def _is_plain(reply: Reply, asked: Query) -> bool:
+    return (
+        asked.kind is Kind.LLM
+        and asked.to is None
+        and asked.expires_at is None
+        and reply.due is None
+        and reply.notes is None
+        and not reply.withdrawn
+    )
 
 
 def _notes(reply: Reply, fired: bool, cancel: str | None) -> Notes | None:

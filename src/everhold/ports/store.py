@@ -9,6 +9,7 @@ Words in capitals are promises; each MUST is a test in `everhold.testing.conform
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -61,15 +62,15 @@ class Change(msgspec.Struct):
 
     id: SessionId
     head: Head  # as it will be; `revision` is the new one
-    deliveries: list[Delivery] = []
+    deliveries: Sequence[Delivery] = ()
     birth: Birth | None = None  # of a new session
-    births: list[tuple[Birth, Head]] = []  # of children
-    notices: list[Notice] = []
-    effects: list[Effect] = []
-    closed: list[int] = []  # queries that leave the inbox and the effects
-    read: list[int] = []  # letters that were handed over
-    letters: list[Letter] = []
-    writes: list[Write] = []
+    births: Sequence[tuple[Birth, Head]] = ()  # of children
+    notices: Sequence[Notice] = ()
+    effects: Sequence[Effect] = ()
+    closed: Sequence[int] = ()  # queries that leave the inbox and the effects
+    read: Sequence[int] = ()  # letters that were handed over
+    letters: Sequence[Letter] = ()
+    writes: Sequence[Write] = ()
     durable: bool = False  # MUST survive power loss whatever the level
     light: bool = False  # only deliveries, and of the head only what every step changes: no state, due_at, mail
 

@@ -8,15 +8,19 @@ process; tasks are named by their path.
 What may not happen inside
   1. reaching outside: every loop method that would is refused with `ForeignCall`;
   2. being woken from outside: `call_soon` on an idle loop raises `ForeignWake`;
-  3. raising from an exception handler: it logs.
+  3. raising from an exception handler: it logs;
+  4. being collected: a parked program is kept until it is dropped, because the garbage collector would run its
+     `finally` blocks wherever it happens to be, in another program's advance for one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import heapq
 import logging
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context as Variables
@@ -24,11 +28,15 @@ from contextvars import copy_context
 from typing import Any, Final
 
 from everhold.core.errors import ForeignCall, ForeignWake, Spinning
+from everhold.programs.caller import close_unstarted, refusal
 
 log = logging.getLogger("everhold.program")
 
 #: Handles one advance may run before the program counts as spinning.
-HANDLES: Final = 1_000_000
+HANDLES = 1_000_000
+#: Times a coroutine is asked to end when it is dropped: once for every `await` in its `finally` blocks.
+CLOSES: Final = 1_000
+_NEVER: Final = float("inf")
 _PRIME: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 61) - 1
 _swap = getattr(asyncio.tasks, "_swap_current_task", None) if sys.version_info >= (3, 14) else None
@@ -59,11 +67,14 @@ class Future(asyncio.Future[Any]):
     """A future whose place in a set is the same in every process."""
 
     def __init__(self, loop: Loop) -> None:
-        self.number = loop.numbered()
-        super().__init__(loop=loop)
+        loop._count += 1
+        self.number = loop._count
+        asyncio.Future.__init__(self, loop=loop)
 
     def __hash__(self) -> int:
-        return self.number
+        loop: Any = self._loop
+        spread: int = loop.spread(self.number)
+        return spread
 
 
 class Task(asyncio.Task[Any]):
@@ -74,13 +85,16 @@ class Task(asyncio.Task[Any]):
         self.made = 0  # tasks made so far
         self.asked = 0  # queries asked so far
         self.drawn = 0  # random values drawn so far
-        self.number = loop.numbered()
+        loop._count += 1
+        self.number = loop._count
         self.context = Variables() if context is None else context
-        loop.tasks[self.number] = self
         super().__init__(coro, loop=loop, name=path, context=self.context)
+        loop.tasks[self.number] = self
 
     def __hash__(self) -> int:
-        return self.number
+        loop: Any = self._loop
+        spread: int = loop.spread(self.number)
+        return spread
 
 
 class Loop(asyncio.AbstractEventLoop):
@@ -89,24 +103,27 @@ class Loop(asyncio.AbstractEventLoop):
         self.salt = salt
         self.active = False
         self.dropped = False
+        self.replaying = False
         self.tasks: dict[int, Task] = {}
         self._ready: deque[Handle] = deque()
         self._timers: list[tuple[float, int, Handle]] = []
         self._count = 0
+        self._made = 0  # tasks that no task made: the root, and those of callbacks
         self._finalized = 0
         self._outer: Any = None
         self._outer_task: Any = None
         self._outer_hooks: Any = None
 
-    def numbered(self) -> int:
-        """The next creation number, spread out and salted so that sessions do not collide in asyncio's sets."""
-        self._count += 1
-        return ((self._count + self.salt) * _PRIME) & _MASK
+    def spread(self, number: int) -> int:
+        """A creation number spread out and salted, so that sessions do not collide in asyncio's sets."""
+        return ((number + self.salt) * _PRIME) & _MASK
 
     # ---- being run
 
     def __enter__(self) -> Loop:
         self._outer = asyncio._get_running_loop()
+        if type(self._outer) is Loop and not self.dropped:
+            raise refusal("a runtime", sys._getframe(1))
         if _swap is not None and self._outer is not None:
             self._outer_task = _swap(self._outer, None)
         asyncio._set_running_loop(self)
@@ -179,10 +196,17 @@ class Loop(asyncio.AbstractEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Variables | None = None
     ) -> Any:
+        if when != when:
+            raise ValueError("a timer cannot be set for nan")
+        if not self.active and not self.dropped:
+            raise ForeignWake
         handle = Handle(callback, args, context)
         handle._when = when
-        self._count += 1
-        heapq.heappush(self._timers, (when, self._count, handle))
+        if when <= self.now:
+            self._ready.append(handle)
+        elif when != _NEVER:
+            self._count += 1
+            heapq.heappush(self._timers, (when, self._count, handle))
         return handle
 
     def call_later(  # type: ignore[override]
@@ -204,19 +228,19 @@ class Loop(asyncio.AbstractEventLoop):
         context: Variables | None = None,
         **_: Any,  # newer Pythons pass eager_start; a task never starts before its turn here
     ) -> Any:
-        if self.dropped:
-            coro.close()
-            raise RuntimeError("this program was dropped from memory; no task can start")
-        if not self.active:
-            coro.close()
-            raise ForeignWake
+        if self.dropped or not self.active:
+            close_unstarted(coro)
+            raise (
+                RuntimeError("this program was dropped from memory; no task can start") if self.dropped else ForeignWake
+            )
         maker = asyncio.current_task(self)
         if isinstance(maker, Task):
             maker.made += 1
             path = f"{maker.path}.{maker.made}"
             context = copy_context() if context is None else context
         else:
-            path = "0"
+            path = str(self._made)
+            self._made += 1
         if len(self.tasks) > 64 and len(self.tasks) & (len(self.tasks) - 1) == 0:
             self.living()
         task = Task(coro, self, path, context)
@@ -249,8 +273,12 @@ class Loop(asyncio.AbstractEventLoop):
         self.call_exception_handler(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if not self.dropped:
+        if self.dropped or self.replaying:
+            return
+        try:
             log.error("%s", context.get("message"), exc_info=context.get("exception"))
+        except Exception:  # a handler of the host's that is broken is not the program's concern
+            pass
 
     def get_task_factory(self) -> None:
         return None
@@ -259,10 +287,16 @@ class Loop(asyncio.AbstractEventLoop):
         raise ForeignCall("loop.set_task_factory")
 
     def _finalize(self, agen: Any) -> None:
-        """Finish an async generator that the program let go of."""
-        if self.active and not self.dropped:
+        """Finish an async generator that the program let go of.
+
+        Only where that happened at a moment that replay repeats: the last reference went while the program ran. What
+        the garbage collector finds, sooner or later, is not finished at all.
+        """
+        if not self.active or sys.getrefcount(agen) > _LAST:
+            return
+        if not self.dropped:
             self._finalized += 1
-            Task(agen.aclose(), self, f"~{self._finalized}", None)
+            Task(agen.aclose(), self, f"~{self._finalized}", copy_context())
             return
         try:
             agen.aclose().send(None)
@@ -276,6 +310,7 @@ class Loop(asyncio.AbstractEventLoop):
         if self.dropped:
             return
         self.dropped = True
+        PARKED.discard(self)
         self._ready.clear()
         self._timers.clear()
         if self.active:
@@ -285,12 +320,35 @@ class Loop(asyncio.AbstractEventLoop):
                 self._close_all()
 
     def _close_all(self) -> None:
-        for task in reversed(self.living()):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            task._log_traceback = False
-            _close(task)
+        living = self.living()
+        if living:
+            warn, warnings._warn_unawaited_coroutine = warnings._warn_unawaited_coroutine, _say_nothing  # type: ignore[attr-defined]
+            try:
+                for task in reversed(living):
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    _close(task)
+                del living, task
+                self.tasks.clear()
+            finally:
+                warnings._warn_unawaited_coroutine = warn  # type: ignore[attr-defined]
         self.tasks.clear()
         self._ready.clear()
+
+
+#: The loops of programs that were begun and not dropped.
+PARKED: Final[set[Loop]] = set()
+
+
+@atexit.register
+def drop_all() -> None:
+    """Drop what nobody dropped, while there is still an interpreter to do it quietly."""
+    for loop in list(PARKED):
+        if not loop.active:
+            loop.drop()
+
+
+def _say_nothing(coro: object) -> None:
+    """In place of the warning that a coroutine was never awaited: it was not given the time."""
 
 
 #: Coroutines that refused to be closed. They are kept, because Python would complain about each at its end.
@@ -299,7 +357,7 @@ UNDEAD: Final[list[object]] = []
 
 def _close(task: Task) -> None:
     coro: Any = task.get_coro()
-    for _ in range(20):
+    for _ in range(CLOSES):
         try:
             task.context.run(coro.close)
             return
@@ -311,28 +369,46 @@ def _close(task: Task) -> None:
     UNDEAD.append(coro)
 
 
+async def _references() -> int:
+    """How many references a finalizer sees when the last one outside has gone; it differs between Pythons."""
+    seen = []
+
+    async def generator() -> Any:
+        yield
+
+    def finalize(agen: Any) -> None:
+        seen.append(sys.getrefcount(agen))
+
+    before = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, finalize)
+    try:
+        async for _ in generator():
+            break
+    finally:
+        sys.set_asyncgen_hooks(*before)
+    return seen[0]
+
+
+def _run(coro: Any) -> Any:
+    try:
+        coro.send(None)
+    except StopIteration as stop:
+        return stop.value
+
+
+_LAST: Final[int] = _run(_references())
+
+
 def _refuse(name: str) -> Callable[..., Any]:
     def refused(self: Loop, *args: Any, **kwargs: Any) -> Any:
         for arg in args:
-            if asyncio.iscoroutine(arg):
-                arg.close()
-        raise ForeignCall(NAMES.get(name, f"loop.{name}"))
+            close_unstarted(arg)
+        raise refusal(f"loop.{name}", sys._getframe(1))
 
     refused.__name__ = name
     return refused
 
 
-#: What people call, where it differs from the loop's own method.
-NAMES: Final = {
-    "run_in_executor": "asyncio.to_thread / loop.run_in_executor",
-    "create_connection": "asyncio.open_connection / loop.create_connection",
-    "create_unix_connection": "asyncio.open_unix_connection / loop.create_unix_connection",
-    "create_server": "asyncio.start_server / loop.create_server",
-    "create_unix_server": "asyncio.start_unix_server / loop.create_unix_server",
-    "subprocess_exec": "asyncio.create_subprocess_exec / loop.subprocess_exec",
-    "subprocess_shell": "asyncio.create_subprocess_shell / loop.subprocess_shell",
-    "call_soon_threadsafe": "loop.call_soon_threadsafe (a thread)",
-}
 _OWN = set(vars(Loop)) | set(dir(object))
 for _name in dir(asyncio.AbstractEventLoop):
     if not _name.startswith("_") and _name not in _OWN:

@@ -6,6 +6,7 @@ delivery. Answers go in as decoded JSON, queries come out in the order asked; no
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +42,10 @@ class Pending(Future):
 
     def __init__(self, execution: PythonExecution, q: int, type_: Any) -> None:
         self.execution, self.q, self.type = execution, q, type_
-        super().__init__(execution.loop)
+        loop = execution.loop
+        loop._count += 1
+        self.number = loop._count
+        asyncio.Future.__init__(self, loop=loop)
 
     def cancel(self, msg: Any = None) -> bool:
         done = super().cancel(msg)

@@ -38,7 +38,7 @@ from everhold.ports.store import (
     Worker,
 )
 
-Row = tuple[int, float, str, str, str | None]  # n, at, answers, asked, notes
+Row = tuple[int, float, bytes, bytes, bytes | None]  # n, at, answers, asked, notes
 _number = itemgetter(0)
 _encode = msgspec.json.Encoder().encode
 _birth = msgspec.json.Decoder(Birth).decode

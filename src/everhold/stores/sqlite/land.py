@@ -8,13 +8,16 @@ Rules
 from __future__ import annotations
 
 import sqlite3
+from struct import Struct, error
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 
 from everhold.core.codec import dumps, seal
 from everhold.core.errors import KeyConflict, Overtaken, UnknownSession
-from everhold.core.journal import Delivery, encode
+from everhold.core.journal import Delivery, decode, encode
+from everhold.core.journal import seal as delivery_seal
 from everhold.core.metrics import Metrics
 from everhold.core.session import Birth, Head, State
 from everhold.ports.store import Change, Letter, Write
@@ -40,39 +43,30 @@ _SESSION: Final = (
 _text = msgspec.json.Encoder().encode
 
 
-def head_seal(head: Head, metrics: str) -> int:
-    due = head.due_at
-    return seal(
-        head.revision,
-        head.state.value,
-        head.n,
-        head.open_from,
-        None if due is None else float(due),
-        float(head.updated_at),
-        metrics,
-        head.mail,
-        head.attempts,
-    )
+_numbers = Struct("<qqqqqdd").pack
+_NAN: Final = float("nan")
+
+
+def head_seal(head: Head, metrics: bytes) -> int:
+    due = _NAN if head.due_at is None else head.due_at
+    row = _numbers(head.revision, head.n, head.open_from, head.mail, head.attempts, due, head.updated_at)
+    return crc32(metrics, crc32(row, _STATES[head.state]))
+
+
+_STATES: Final = {state: crc32(state.encode()) for state in State}
 
 
 def light_row(head: Head, fence: int) -> tuple[Any, ...]:
-    metrics = _text(head.metrics).decode()
-    return (
-        head.revision,
-        head.n,
-        head.open_from,
-        float(head.updated_at),
-        metrics,
-        head_seal(head, metrics),
-        head.ref,
-        fence,
-    )
+    metrics = _text(head.metrics)
+    sealed = head_seal(head, metrics)
+    return head.revision, head.n, head.open_from, head.updated_at, metrics.decode(), sealed, head.ref, fence
 
 
 def delivery_row(ref: int, delivery: Delivery) -> tuple[Any, ...]:
     answers, asked, notes = encode(delivery)
-    at = float(delivery.at)
-    return ref, delivery.n, at, answers, asked, notes, seal(delivery.n, at, answers, asked, notes)
+    n, at = delivery.n, delivery.at
+    sealed = delivery_seal(n, at, answers, asked, notes)
+    return ref, n, at, answers.decode(), asked.decode(), None if notes is None else notes.decode(), sealed
 
 
 def land(run: Any, change: Change, fence: int) -> None:
@@ -92,22 +86,8 @@ def land(run: Any, change: Change, fence: int) -> None:
 
 
 def _move(run: Any, session_id: str, head: Head, fence: int) -> None:
-    metrics = _text(head.metrics).decode()
-    due = None if head.due_at is None else float(head.due_at)
-    row = (
-        head.revision,
-        head.n,
-        head.open_from,
-        float(head.updated_at),
-        metrics,
-        head_seal(head, metrics),
-        head.state.value,
-        due,
-        head.mail,
-        head.attempts,
-        head.ref,
-        fence,
-    )
+    light = light_row(head, fence)
+    row = (*light[:6], head.state.value, head.due_at, head.mail, head.attempts, *light[6:])
     if run(FULL, row).rowcount != 1:
         raise Overtaken(session_id, fence)
 
@@ -166,19 +146,9 @@ def _bear(run: Any, birth: Birth, head: Head) -> int:
         if owner is not None and owner[0] != birth.id:
             raise KeyConflict(birth.key or "", owner[0], "arguments") from None
         raise Overtaken(birth.id, 0) from None
-    metrics = _text(head.metrics).decode()
-    due = None if head.due_at is None else float(head.due_at)
-    values = (
-        ref,
-        head.revision,
-        head.state.value,
-        head.n,
-        head.open_from,
-        due,
-        float(head.updated_at),
-        metrics,
-    )
-    run(_HEAD, (*values, head.mail, head.attempts, head_seal(head, metrics)))
+    metrics = _text(head.metrics)
+    values = ref, head.revision, head.state.value, head.n, head.open_from, head.due_at, head.updated_at
+    run(_HEAD, (*values, metrics.decode(), head.mail, head.attempts, head_seal(head, metrics)))
     return ref
 
 
@@ -227,12 +197,27 @@ HEAD_COLUMNS: Final = (
 )
 
 
+#: What a damaged row may raise when it is read.
+UNREADABLE: Final = (ValueError, TypeError, KeyError, AttributeError, error, msgspec.MsgspecError)
+
+
+def read_delivery(ref: int, row: tuple[Any, ...]) -> Delivery:
+    """A delivery from its row; raises one of `UNREADABLE` if the row is damaged."""
+    n, at, answers, asked, notes, sealed = row
+    given, said, rest = answers.encode(), asked.encode(), None if notes is None else notes.encode()
+    if delivery_seal(n, at, given, said, rest) != sealed:
+        raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
+    return decode(n, at, given, said, rest)
+
+
 def read_head(row: tuple[Any, ...]) -> Head:
     """A head from its row; raises `ValueError` if the row is damaged."""
     ref, revision, state, n, open_from, due_at, updated_at, metrics, mail, attempts, sealed = row
-    if seal(revision, state, n, open_from, due_at, updated_at, metrics, mail, attempts) != sealed:
+    text = metrics.encode()
+    head = Head(ref, revision, State(state), n, open_from, due_at, updated_at, _metrics(text), mail, attempts)
+    if head_seal(head, text) != sealed:
         raise ValueError(f"the head of session number {ref} does not match its seal")
-    return Head(ref, revision, State(state), n, open_from, due_at, updated_at, _metrics(metrics), mail, attempts)
+    return head
 
 
 _metrics = msgspec.json.Decoder(Metrics).decode

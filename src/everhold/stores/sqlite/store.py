@@ -20,14 +20,14 @@ import msgspec
 
 from everhold.core.codec import JSON, loads, seal
 from everhold.core.errors import BadSetting, BadValue, Overtaken, StillNeeded, StoreDamaged, UnknownSession
-from everhold.core.journal import Delivery, decode, open_queries
+from everhold.core.journal import Delivery, open_queries
 from everhold.core.query import ANSWERABLE, Kind, Query
 from everhold.core.session import Birth, Head, SessionId, State
 from everhold.ports.store import Change, Effect, Filter, Letter, Problem, Record, Summary, Worker
 from everhold.stores.sqlite import verify
 from everhold.stores.sqlite.file import connect, prepare, translated
 from everhold.stores.sqlite.group import Group, newer
-from everhold.stores.sqlite.land import HEAD_COLUMNS, read_head
+from everhold.stores.sqlite.land import HEAD_COLUMNS, UNREADABLE, read_delivery, read_head
 
 DURABILITY: Final = ("process", "mixed", "power")
 #: Commits between two checkpoints, and how large the write-ahead log may be before the loop helps.
@@ -122,10 +122,8 @@ class SQLiteStore:
             shared = self._deliveries(origin, first, older_n, older)
             earlier = [delivery for delivery in shared if delivery.n <= origin_n]
         statement = "SELECT n, at, answers, asked, notes, seal FROM journal WHERE session = ? AND n >= ? ORDER BY n"
-        for n, at, answers, asked, notes, sealed in self._run(statement, (ref, max(first, origin_n + 1))):
-            if seal(n, at, answers, asked, notes) != sealed:
-                raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
-            earlier.append(decode(n, at, answers, asked, notes))
+        for row in self._run(statement, (ref, max(first, origin_n + 1))):
+            earlier.append(read_delivery(ref, row))
         return earlier
 
     def _letters(self, ref: int) -> builtins.list[Letter]:
@@ -402,7 +400,7 @@ class SQLiteStore:
         except sqlite3.Error as error:
             found = newer(self._connection, self.where) or translated(error, self.where)
             raise Busy(found) if found.code == "store_busy" else found from None
-        except (ValueError, KeyError, TypeError, BadValue, msgspec.MsgspecError) as error:
+        except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 
     def _committed(self, changes: int) -> None:

@@ -10,11 +10,11 @@ import msgspec
 
 from everhold.core.codec import loads, seal
 from everhold.core.errors import EverholdError
-from everhold.core.journal import Delivery, decode, open_from, open_queries
+from everhold.core.journal import Delivery, open_from, open_queries
 from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Birth, Head
 from everhold.ports.store import Problem
-from everhold.stores.sqlite.land import HEAD_COLUMNS, read_head
+from everhold.stores.sqlite.land import HEAD_COLUMNS, UNREADABLE, read_delivery, read_head
 
 
 def problems(connection: sqlite3.Connection) -> list[Problem]:
@@ -63,7 +63,7 @@ def _session(
         return
     try:
         head = read_head(row)
-    except (ValueError, msgspec.MsgspecError) as error:
+    except UNREADABLE as error:
         yield Problem(session_id, "broken_seal", str(error))
         return
     deliveries: list[Delivery] = []
@@ -118,16 +118,13 @@ def _chain(connection: sqlite3.Connection, ref: int, known: dict[int, Any]) -> I
         rows = connection.execute(
             "SELECT n, at, answers, asked, notes, seal FROM journal WHERE session = ? ORDER BY n", (source,)
         )
-        for n, moment, answers, asked, notes, sealed in rows.fetchall():
-            if last is not None and n > last:
+        for row in rows.fetchall():
+            if last is not None and row[0] > last:
                 break
-            if seal(n, moment, answers, asked, notes) != sealed:
-                yield Problem(known[source][1], "broken_seal", f"delivery {n}")
-                return
             try:
-                yield decode(n, moment, answers, asked, notes)
-            except (msgspec.MsgspecError, UnicodeError) as error:
-                yield Problem(known[source][1], "unreadable", f"delivery {n}: {error}")
+                yield read_delivery(source, row)
+            except UNREADABLE as error:
+                yield Problem(known[source][1], "broken_seal", str(error))
                 return
 
 

@@ -1,0 +1,162 @@
+"""Why a session is where it is, and what moves it, in sentences.
+
+Reads only. To say whether the program here would go on, the journal is replayed in memory, without effects.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+
+import msgspec
+
+from everhold.core.errors import EverholdError
+from everhold.core.journal import Opened, open_queries
+from everhold.core.query import FOR_PEOPLE, Kind, Query, Rerun
+from everhold.core.session import State
+from everhold.core.status import Raised, Returned, Stopped
+from everhold.drive.live import rebuild
+from everhold.ports.program import Host
+from everhold.ports.store import Record, Worker
+
+_RERUN = {
+    Rerun.SAFE: "it is done again",
+    Rerun.NEVER: "the program is told that its outcome is unknown",
+    Rerun.ASK: "a person is asked what became of it",
+}
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Sentences: why a session is where it is, and what can move it."""
+
+    session_id: str
+    state: State
+    because: list[str]
+    moves: list[str]
+
+
+def explain(record: Record, host: Host, workers: Mapping[str, Worker], living: set[str], now: float) -> Explanation:
+    """Explain one session as it is stored, with the program as it is here."""
+    told = _Told(record, workers, living, now)
+    if record.head.ended:
+        told.end()
+    else:
+        told.life()
+        told.program(host)
+    return Explanation(record.birth.id, record.head.state, told.because, told.moves)
+
+
+class _Told:
+    def __init__(self, record: Record, workers: Mapping[str, Worker], living: set[str], now: float) -> None:
+        self._record, self._workers, self._living, self._now = record, workers, living, now
+        self._name = record.birth.key or record.birth.id
+        self.because: list[str] = []
+        self.moves: list[str] = []
+
+    def end(self) -> None:
+        notes = self._record.deliveries[-1].notes if self._record.deliveries else None
+        outcome = notes.outcome if notes is not None else None
+        ago = _span(self._now - self._record.head.updated_at)
+        match outcome:
+            case Returned():
+                self.because.append(f"It completed {ago} ago; nothing moves it.")
+            case Raised(error=error, step=step):
+                self.because.append(f"It failed {ago} ago, at step {step}: {error}")
+                self.moves.append(f"Mend the program, then: everhold retry {self._name}")
+            case Stopped(reason=reason):
+                self.because.append(f"It was cancelled {ago} ago" + (f": {reason}" if reason else "."))
+        self.moves.append(f"To go on from an earlier step: everhold fork {self._name} --at N")
+
+    def life(self) -> None:
+        record = self._record
+        working = {effect.q: effect for effect in record.effects}
+        kept = [letter for letter in record.letters if letter.kind == "answer"]
+        answered = {letter.body["q"] for letter in kept}
+        for q, entry in open_queries(record.deliveries).items():
+            if q in working:
+                self._worked_on(entry, working[q].worker, working[q].since)
+            elif q not in answered:
+                self._open(entry)
+        if kept:
+            count = f"{len(kept)} accepted answer{'s' if len(kept) > 1 else ''}"
+            self.because.append(f"{count} waited for a process that has its program.")
+            self.moves.append("Any process that has the program and opens this database goes on with it.")
+        if record.head.due_at is not None:
+            self._due(record.head.due_at)
+
+    def _open(self, entry: Opened) -> None:
+        query = entry.query
+        since = f"{_span(self._now - entry.at)} ago"
+        words = _words(query)
+        if query.kind in FOR_PEOPLE:
+            whom = query.to or "a person"
+            self.because.append(f"{query.id} asks {whom} for an {query.kind}, since {since}: {words}")
+            self.moves.append(f"A person answers: everhold answer {self._name} --query {query.id}")
+        elif query.kind in (Kind.LLM, Kind.TOOL):
+            whom = query.to or ("a model" if query.kind is Kind.LLM else f"the tool {query.name}")
+            self.because.append(f"{query.id} asks {whom}, since {since}: {words}")
+            self.moves.append(f"Answer it: everhold answer {self._name} VALUE --query {query.id}")
+        elif query.kind is Kind.SIGNAL:
+            self.because.append(f"{query.id} waits for the signal {query.name!r}, since {since}.")
+            self.moves.append(f"Send it: everhold signal {self._name} {query.name} VALUE")
+        elif query.kind is Kind.SESSION:
+            self.because.append(f"{query.id} waits for a child session of {query.name}, since {since}.")
+            self.moves.append("Look at the child: everhold sessions")
+        elif query.kind is Kind.CALL:
+            self.because.append(f"The outcome of {query.name} ({query.id}) is unknown: its process died, {since}.")
+            self.moves.append(
+                f"Say what became of it: everhold answer {self._name} '{{\"rerun\": true}}' --query {query.id}"
+            )
+
+    def _worked_on(self, entry: Opened, worker: str, since: float) -> None:
+        query, row = entry.query, self._workers.get(worker)
+        where = f"process {row.pid} on {row.host}" if row is not None else "a process"
+        what = query.name or query.kind
+        if worker in self._living:
+            self.because.append(f"{where} works on {what} ({query.id}) since {_span(self._now - since)}.")
+            return
+        self.because.append(f"{where} worked on {what} ({query.id}) and is gone.")
+        then = _RERUN[query.rerun] if query.kind is Kind.CALL else "it is asked again"
+        self.moves.append(f"The next process that has its program takes it up: {then}.")
+
+    def _due(self, due: float) -> None:
+        if due > self._now:
+            self.moves.append(
+                f"It moves by itself at {_moment(due)}, in {_span(due - self._now)}, where its program runs."
+            )
+        else:
+            self.because.append(
+                f"Its time came {_span(self._now - due)} ago, and no process that has its program was open."
+            )
+            self.moves.append("Any process that has the program and opens this database goes on with it.")
+
+    def program(self, host: Host) -> None:
+        """Whether the program here could go on."""
+        record = msgspec.structs.replace(self._record, head=msgspec.structs.replace(self._record.head))
+        try:
+            live = rebuild(record, host)
+        except EverholdError as error:
+            self.because.append(f"It cannot go on here: {error}")
+            if error.hint:
+                self.moves.append(error.hint)
+            return
+        if live.reworded:
+            self.because.append(f"{len(live.reworded)} of its questions are worded otherwise now; the answers stand.")
+        live.drop()
+
+
+def _words(query: Query) -> str:
+    text = " ".join((query.prompt or query.name or "a conversation").split())
+    return text if len(text) <= 160 else text[:159] + "…"
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"{max(int(seconds), 0)} s"
+
+
+def _moment(at: float) -> str:
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

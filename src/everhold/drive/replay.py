@@ -1,0 +1,64 @@
+"""A stored session played again, delivery by delivery: no effects, nothing written, nothing asked of anybody.
+
+The program runs; what it asks is compared with what is recorded and goes nowhere. Whoever iterates decides how far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from everhold.core.journal import Delivery, Opened, Reply, compare, fold, tape
+from everhold.core.metrics import Metrics
+from everhold.core.query import Query
+from everhold.drive.live import count
+from everhold.ports.program import Host
+from everhold.ports.store import Record
+
+
+class Played(msgspec.Struct, frozen=True):
+    """One delivery that was handed over again, and matches."""
+
+    given: Delivery
+    recorded: Delivery  # the one whose reply stands: `given`, or the retry that followed it
+    reply: Reply
+    reworded: list[tuple[Query, Query]]  # as recorded, and as asked now
+
+
+def replay(record: Record, host: Host) -> Iterator[Played]:
+    """Play a session up to its last delivery; raises `Diverged` where the program asks something else.
+
+    Raises what finding the program raises, before anything is played.
+    """
+    meter = Metrics()
+    execution: Any = host.begin(record.birth, meter)
+    opened: dict[int, Opened] = {}
+    execution.replaying = True
+    try:
+        for expected in tape(record.deliveries):
+            given, recorded = expected.given, expected.reply
+            notes = given.notes
+            known, fired = execution.asked_count, notes is not None and notes.fired
+            execution.recorded_versions = {} if recorded.notes is None else recorded.notes.versions
+            count(meter, opened, given.answers, fired=fired)
+            with execution.entered():
+                cancel = None if notes is None else notes.cancel
+                reply = execution.advance(given.n, given.at, given.answers, fired, cancel)
+            changed = compare(expected, reply, known, strict=False)
+            meter.paused(query for query in recorded.asked if query.q >= known)
+            fold(opened, Delivery(given.n, given.at, given.answers))
+            if given is not recorded:
+                opened.clear()
+            fold(opened, recorded)
+            yield Played(given, recorded, reply, _pairs(changed, recorded, reply))
+    finally:
+        execution.drop()
+
+
+def _pairs(changed: list[int], recorded: Delivery, reply: Reply) -> list[tuple[Query, Query]]:
+    if not changed:
+        return []
+    asked = {query.q: query for query in reply.asked}
+    return [(query, asked[query.q]) for query in recorded.asked if query.q in changed]

@@ -1,0 +1,39 @@
+"""Copying a database while it is in use."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from everhold.core.errors import BadSetting, StoreUnavailable
+from everhold.stores.sqlite.file import translated
+
+
+def copy(source: Path, target: Path) -> int:
+    """Copy a whole database into a new file, for this user alone; returns its size. Overwrites nothing."""
+    if target.exists():
+        raise BadSetting("target", f"{target} is there already; name a file that is not")
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError as error:
+        raise StoreUnavailable(str(target), error.strerror or str(error)) from None
+    try:
+        _backup(source, partial)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return target.stat().st_size
+
+
+def _backup(source: Path, target: Path) -> None:
+    origin, copied = sqlite3.connect(source, timeout=10), sqlite3.connect(target)
+    try:
+        origin.backup(copied)
+        copied.execute("PRAGMA journal_mode = DELETE")  # one file, complete in itself
+    except sqlite3.Error as error:
+        raise translated(error, str(target)) from None
+    finally:
+        copied.close()
+        origin.close()
