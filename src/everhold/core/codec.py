@@ -37,7 +37,7 @@ def loads(text: str | bytes) -> JSON:
     """Decode JSON text; raises `BadValue` if it is malformed."""
     try:
         return _decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise BadValue("the text", f"not JSON ({error})") from None
 
 
@@ -96,7 +96,7 @@ def _walk(value: object, path: str, depth: int) -> None:
 
 def _name(value: object) -> str:
     kind = type(value)
-    return f"{'an' if kind.__name__[0] in 'aeiou' else 'a'} {kind.__name__}"
+    return f"{'an' if kind.__name__[0] in 'aeiouAEIOU' else 'a'} {kind.__name__}"
 
 
 def seal(*parts: object) -> int:

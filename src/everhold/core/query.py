@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Any, Final, NewType
 
@@ -21,6 +22,7 @@ from everhold.core.codec import JSON
 QueryId = NewType("QueryId", str)
 
 MAX_TOKENS: Final = 1024
+_ID: Final = re.compile(r"q-(0|[1-9][0-9]{0,17})")
 
 
 class Kind(StrEnum):
@@ -109,10 +111,8 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 def number(query_id: str) -> int | None:
     """The ordinal in `q-7`, or None for what is not a query id."""
-    digits = query_id[2:]
-    if query_id.startswith("q-") and digits.isascii() and digits.isdigit() and (digits == "0" or digits[0] != "0"):
-        return int(digits)
-    return None
+    found = _ID.fullmatch(query_id)
+    return None if found is None else int(found[1])
 
 
 def reworded(recorded: Query, asked: Query) -> bool:
