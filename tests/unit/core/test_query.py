@@ -1,0 +1,105 @@
+"""What a program asks, and what the world answers."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everhold.core.query import ANSWERABLE, EFFECTS, FOR_PEOPLE, Answer, Kind, Query, Rerun, number, reworded
+
+ASKED = Query(3, "0.1:2", "Which owl?", options={"temperature": 0.5})
+
+
+def test_ids_are_spelled_from_numbers():
+    """The third query is q-3, and so is its answer."""
+    assert (ASKED.id, Answer(3).id) == ("q-3", "q-3")
+
+
+@given(st.integers(0, 10**18 - 1))
+def test_a_number_is_read_from_its_id(q):
+    """`number` undoes `id`."""
+    assert number(Query(q, "0:0").id) == q
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "q",
+        "q-",
+        "q-x",
+        "q--1",
+        "q-+1",
+        "q-01",
+        "q-00",
+        "Q-1",
+        " q-1",
+        "q-1 ",
+        "q-1\n",
+        "q-1.0",
+        "q-٣",
+        "q-²",
+        "f-v-1",
+        "1",
+    ],
+)
+def test_what_is_not_an_id_has_no_number(text):
+    """Only `q-` and a plain ordinal is a query's id."""
+    assert number(text) is None
+
+
+def test_an_endless_id_has_no_number():
+    """An id longer than any counter is not an id, and not an error."""
+    assert number("q-" + "9" * 5000) is None
+
+
+def test_defaults_are_not_written():
+    """A query is stored with what it says, and nothing else."""
+    assert msgspec.json.encode(Query(0, "0:0", "Hello")) == b'{"q":0,"key":"0:0","prompt":"Hello"}'
+    assert msgspec.json.encode(Answer(0, "Hi")) == b'{"q":0,"value":"Hi"}'
+
+
+def test_no_default_and_a_default_of_null_differ():
+    """A query whose expiry answers null says so."""
+    silent, null = Query(0, "0:0"), Query(0, "0:0", default=None)
+
+    assert b"default" not in msgspec.json.encode(silent)
+    assert msgspec.json.decode(msgspec.json.encode(null), type=Query) == null != silent
+
+
+def test_a_query_never_changes():
+    """What was asked is a value."""
+    with pytest.raises(AttributeError):
+        ASKED.prompt = "Which crow?"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"prompt": "Which crow?"},
+        {"messages": [{"role": "user", "content": "hello"}]},
+        {"system": "Be brief."},
+        {"max_tokens": 7},
+        {"grounded": True},
+        {"underspecified": True},
+        {"options": {"temperature": 0.7}},
+        {"name": "search"},
+        {"args": [1]},
+    ],
+)
+def test_other_words(change):
+    """A query that says something else to whoever answers is reworded."""
+    assert reworded(ASKED, msgspec.structs.replace(ASKED, **change))
+
+
+@pytest.mark.parametrize("change", [{}, {"to": "ada"}, {"expires_at": 5.0}, {"default": 1}, {"rerun": Rerun.ASK}])
+def test_the_same_words(change):
+    """Who is asked, until when, and what happens otherwise is not wording."""
+    assert not reworded(ASKED, msgspec.structs.replace(ASKED, **change))
+
+
+def test_who_may_answer():
+    """People's questions and models' questions can be answered from outside; clocks, children and values not."""
+    assert {Kind.APPROVAL, Kind.INPUT} == FOR_PEOPLE
+    assert set(Kind) - ANSWERABLE == {Kind.CALL, Kind.TIMER, Kind.SESSION, Kind.STATE}
+    assert {Kind.CALL, Kind.TOOL} == EFFECTS

@@ -1,0 +1,130 @@
+"""The session's states and the moves between them."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from everhold.core.errors import IllegalMove
+from everhold.core.metrics import Metrics
+from everhold.core.session import ENDED, MOVES, Event, Head, State, mint, moved
+
+DIAGRAM = """
+running    paused    -> paused
+running    answered  -> running
+running    completed -> completed
+running    failed    -> failed
+running    cancelled -> cancelled
+paused     paused    -> paused
+paused     answered  -> running
+paused     completed -> completed
+paused     failed    -> failed
+paused     cancelled -> cancelled
+failed     retried   -> running
+"""
+LEGAL = {(was, event): now for was, event, _, now in map(str.split, DIAGRAM.strip().splitlines())}
+REFUSED = [(state, event) for state in State for event in Event if (state, event) not in LEGAL]
+
+
+def test_the_table_is_the_diagram():
+    """The moves are these eleven and no others."""
+    assert {(state, event): now for state, moves in MOVES.items() for event, now in moves.items()} == LEGAL
+
+
+@pytest.mark.parametrize(("state", "event"), LEGAL)
+def test_a_legal_move(state, event):
+    """A pair in the table leads where the table says."""
+    assert moved(State(state), Event(event)) == LEGAL[state, event]
+
+
+@pytest.mark.parametrize(("state", "event"), REFUSED)
+def test_what_the_table_omits_is_refused(state, event):
+    """Any other pair raises `IllegalMove`, which says both."""
+    with pytest.raises(IllegalMove) as refused:
+        moved(state, event)
+
+    assert str(refused.value) == f"a {state} session cannot be {event}"
+
+
+def test_every_state_is_in_the_table():
+    """Dead ends are written out."""
+    assert set(MOVES) == set(State)
+    assert {state for state in State if not MOVES[state]} == {State.COMPLETED, State.CANCELLED}
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_head_knows_whether_it_is_over(state):
+    """Completed, failed and cancelled sessions have ended; running and paused ones have not."""
+    head = Head(1, 1, state, 0, 0, None, 0.0, Metrics())
+
+    assert head.ended is (state.value in ("completed", "failed", "cancelled")) is (state in ENDED)
+
+
+class Life(RuleBasedStateMachine):
+    """Any events in any order. What may happen next follows from the last end alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.state = State.RUNNING
+        self.last_end = None
+
+    @rule(event=st.sampled_from(Event))
+    def happen(self, event):
+        before = self.state
+        allowed = (
+            event is not Event.RETRIED
+            if self.last_end is None
+            else (self.last_end is Event.FAILED and event is Event.RETRIED)
+        )
+        try:
+            self.state = moved(before, event)
+        except IllegalMove:
+            assert not allowed
+            return
+        assert allowed
+        self.last_end = event if event in (Event.COMPLETED, Event.FAILED, Event.CANCELLED) else None
+
+    @precondition(lambda self: self.last_end in (Event.COMPLETED, Event.CANCELLED))
+    @rule(event=st.sampled_from(Event))
+    def stay_over(self, event):
+        with pytest.raises(IllegalMove):
+            moved(self.state, event)
+
+    @invariant()
+    def the_state_tells_the_end(self):
+        assert (self.state in ENDED) is (self.last_end is not None)
+        if self.last_end is not None:
+            assert self.state.value == self.last_end.value
+
+
+TestLife = Life.TestCase
+
+DICE = st.integers(0, 2**96 - 1)
+MOMENTS = st.floats(1e9, 4e9)
+
+
+@given(at=MOMENTS, dice=DICE)
+def test_the_form_of_an_id(at, dice):
+    """An id is a prefix, sixteen digits of time and twenty-four of chance."""
+    assert re.fullmatch(r"s-[0-9a-f]{16}-[0-9a-f]{24}", mint(at, dice))
+
+
+@given(one=MOMENTS, other=MOMENTS, dice=st.tuples(DICE, DICE))
+def test_ids_sort_by_time(one, other, dice):
+    """Of two ids the earlier is the smaller text."""
+    early, late = sorted((one, other))
+
+    assert int(early * 1e9) == int(late * 1e9) or mint(early, dice[0]) < mint(late, dice[1])
+
+
+@given(dice=st.sets(DICE, min_size=2, max_size=2))
+def test_all_the_dice_are_in_the_id(dice):
+    """Two ids of the same moment are different if their dice are."""
+    assert len({mint(1e9, one) for one in dice}) == 2
+
+
+def test_dice_beyond_ninety_six_bits():
+    """More dice than fit do not make the id longer."""
+    assert mint(1e9, 2**96 + 5) == mint(1e9, 5)
