@@ -125,9 +125,9 @@ def _paused(status: Paused) -> dict[str, JSON]:
     told: dict[str, JSON] = {"status": "needs_response", "session_id": status.session_id}
     if len(listed) == 1:
         told["query_id"] = listed[0].id
-        told.update(_query(listed[0]))
+        told.update(query_json(listed[0]))
     else:
-        told["queries"] = [{"id": query.id, **_query(query)} for query in listed]
+        told["queries"] = [{"id": query.id, **query_json(query)} for query in listed]
     return told
 
 
@@ -138,7 +138,8 @@ def _waiting(session_id: str, waiting_for: tuple[str, ...], until: float | None 
     return told
 
 
-def _query(query: OpenQuery) -> dict[str, JSON]:
+def query_json(query: OpenQuery) -> dict[str, JSON]:
+    """An open query, as every front lists it."""
     told: dict[str, JSON] = {"prompt": query.prompt, "system": query.system, "max_tokens": query.max_tokens}
     if query.grounded:
         told["grounded"] = True

@@ -8,15 +8,28 @@ Rules
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
 import click
 
-#: Help sections, and the modules that hold their commands. A command is the attribute of its name.
+#: The sections of the help, and for each command the module that holds it, as an attribute of its name and `_`.
 GROUPS: Final = {
-    "Run": {"demo": "run"},
+    "Run": {"demo": "run", "init": "init", "run": "run", "retry": "run", "fork": "run"},
+    "Look": {
+        "sessions": "look",
+        "show": "look",
+        "explain": "tell",
+        "watch": "look",
+        "usage": "look",
+        "info": "tell",
+        "doctor": "tell",
+    },
+    "Answer": {"inbox": "look", "answer": "answer", "signal": "answer", "cancel": "answer"},
+    "Keep": {"delete": "keep", "db": "keep"},
 }
 
 
@@ -34,23 +47,70 @@ class Commands(click.Group):
                 return found
         return None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self.list_commands(ctx), 1)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(f"no command {args[0]!r}{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, names in GROUPS.items():
             rows = []
             for name in names:
                 command = self.get_command(ctx, name)
-                if command is not None and not command.hidden:
+                if command is not None:
                     rows.append((name, command.get_short_help_str(formatter.width)))
             with formatter.section(section):
                 formatter.write_dl(rows)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="everhold", message="everhold %(version)s")
 def everhold() -> None:
-    """LLM programs that stop wherever they need an answer, and survive everything while they wait."""
+    """LLM programs that stop wherever they need an answer, and survive everything while they wait.
+
+    A SESSION is an id, the beginning of one, its key, or @last.
+    """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns how to exit."""
-    return int(everhold.main(args=arguments, prog_name="everhold", standalone_mode=False) or 0)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return int(everhold.main(args=words, prog_name="everhold", standalone_mode=False) or 0)
+    except BrokenPipeError:  # the reader has gone, as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KeyboardInterrupt, click.Abort):
+        from everhold.fronts.wire import Exit
+
+        return Exit.INTERRUPTED
+    except Exception as error:
+        return told(error, as_json="--json" in words)
+
+
+def told(error: Exception, *, as_json: bool) -> int:
+    """Tell a mistake in one or two lines and return how to exit; what nobody foresaw is raised again."""
+    from everhold.core.errors import EverholdError
+    from everhold.fronts.wire import Exit, dumps, error_json, exit_code
+
+    if isinstance(error, EverholdError):
+        code, facts = exit_code(error), error_json(error)
+    elif isinstance(error, click.ClickException):
+        path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "everhold"
+        message = error.format_message().rstrip(".")
+        code, facts = Exit.USAGE, {"error": message, "code": "usage", "hint": f"{path} --help"}
+    else:
+        raise error
+    if as_json:
+        click.echo(dumps(facts))
+    else:
+        click.secho(f"error: {facts['error']} [{facts['code']}]", err=True, fg="red")
+        if facts.get("hint"):
+            click.echo(f"hint: {facts['hint']}", err=True)
+    return int(code)

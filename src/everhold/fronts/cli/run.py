@@ -1,8 +1,221 @@
-"""Commands that run something."""
+"""Commands that make sessions move: run, retry, fork, and the demo."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
+
+from everhold.core.codec import loads
+from everhold.core.errors import AnswerRefused, BadArguments, BadSetting, BadValue, UnknownSession
+from everhold.fronts.cli.carry import carry
+from everhold.fronts.cli.house import (
+    House,
+    answerer_of,
+    answering,
+    common,
+    opened,
+    pairs,
+    session_argument,
+    settings_of,
+    written,
+)
+
+if TYPE_CHECKING:
+    from everhold.ports.program import Program
+
+
+@click.command("run")
+@click.argument("program", required=False)
+@click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--json-args", metavar="FILE", help="Arguments as a JSON object; - reads standard input.")
+@click.option("--key", help="Same key, same session: run it again and it goes on.")
+@click.option(
+    "-c", "--continue", "goes_on", is_flag=True, help="Go on: PROGRAM may name a session; else its newest one."
+)
+@click.option("--title", default="", help="What people call the session.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="To find it again; may be repeated.")
+@click.option("--wait", type=float, metavar="S", help="Seconds to wait for timers and other processes.")
+@answering
+@common
+def run_(
+    program: str | None,
+    arguments: tuple[str, ...],
+    json_args: str | None,
+    key: str | None,
+    goes_on: bool,
+    title: str,
+    labels: tuple[str, ...],
+    wait: float | None,
+    answers: str | None,
+    answer_with: str | None,
+    at_once: int,
+    timeout: float,
+    database: str | None,
+    as_json: bool,
+) -> int:
+    """Run a program, or go on with one that stopped.
+
+    PROGRAM is module:function, path/file.py:function, or a name from the settings. At a terminal you are asked what
+    it asks; without one, its open questions are printed as JSON and the exit code is 10.
+    """
+    if not goes_on and program is None:
+        raise BadArguments("run", "it needs a PROGRAM, or -c to go on with the last session")
+    llm = answerer_of(database, answers, answer_with, at_once, timeout)
+    with opened(database, llm=llm, moves=True, makes=True) as house:
+        if goes_on:
+            status = house.runtime.status(_stopped(house, database, program or "@last"))
+        else:
+            found = _program(database, program or "")
+            call = _called(found, arguments, json_args)
+            told = pairs(labels, "--label")
+            status = house.runtime.start(call, key=key, title=title, labels=told, wait=wait)
+        return carry(house, status, llm=llm, wait=wait, as_json=as_json)
+
+
+def _program(database: str | None, name: str) -> Program[Any, Any]:
+    from everhold.packages.find import find
+
+    found = settings_of(database)
+    return find(name, programs=found.programs, root=found.root)
+
+
+def _stopped(house: House, database: str | None, name: str) -> str:
+    """The session that is meant by its name, else the newest one of the program of this name."""
+    try:
+        return house.session(name)
+    except UnknownSession:
+        if name == "@last":
+            raise
+    wanted = _program(database, name).ref
+    for info in house.runtime.sessions(program=wanted):
+        if info.parent is None:
+            return info.session_id
+    raise UnknownSession(f"of {name}", house.database)
+
+
+def _called(program: Program[Any, Any], words: tuple[str, ...], file: str | None) -> Any:
+    """A call of the program with the arguments of the command line."""
+    given = {} if file is None else _object(file)
+    try:
+        texts = pairs(words, "argument")
+        call = program(**(given | {name: _value(program, name, text) for name, text in texts.items()}))
+        program.arguments(call.args)
+    except BadArguments as error:
+        error.hint = f"It takes {_parameters(program)}."
+        raise
+    return call
+
+
+def _value(program: Program[Any, Any], name: str, text: str) -> Any:
+    """A word as the parameter wants it: text where it takes text, else JSON if it is some."""
+    wanted = program.types.get(name, Any)
+    if wanted is str:
+        return text
+    try:
+        value = loads(text)
+    except BadValue:
+        return text
+    return text if not _fits(value, wanted) and _fits(text, wanted) else value
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    from everhold.core.schema import fit
+
+    try:
+        fit(value, wanted)
+    except AnswerRefused:
+        return False
+    return True
+
+
+def _parameters(program: Program[Any, Any]) -> str:
+    shown = [str(parameter) for parameter in program.signature.parameters.values()]
+    return ", ".join(shown) or "no arguments"
+
+
+def _object(file: str) -> dict[str, Any]:
+    try:
+        given = loads(written(file, "--json-args"))
+    except BadValue as error:
+        raise BadSetting("--json-args", f"{file}: {error.reason}") from None
+    if not isinstance(given, dict):
+        raise BadSetting("--json-args", f"{file} should hold a JSON object")
+    return given
+
+
+@click.command("retry")
+@session_argument
+@click.option("--wait", type=float, metavar="S", help="Seconds to wait for timers and other processes.")
+@answering
+@common
+def retry_(
+    session: str,
+    wait: float | None,
+    answers: str | None,
+    answer_with: str | None,
+    at_once: int,
+    timeout: float,
+    database: str | None,
+    as_json: bool,
+) -> int:
+    """Go on from a failed session's last answer, with mended code."""
+    llm = answerer_of(database, answers, answer_with, at_once, timeout)
+    with opened(database, llm=llm, moves=True) as house:
+        status = house.runtime.retry(house.session(session), wait=wait)
+        return carry(house, status, llm=llm, wait=wait, as_json=as_json)
+
+
+@click.command("fork")
+@session_argument
+@click.option("--at", type=int, metavar="N", help="The last step to share; the newest by default.")
+@click.option("--answer", "answer", metavar="VALUE", help="Replace the answer given at that step.")
+@click.option("--query", "query_id", metavar="ID", help="Which answer, where several were given at once.")
+@click.option("--key", help="A key for the new session.")
+@click.option("--title", default="", help="What people call the new session.")
+@click.option("--wait", type=float, metavar="S", help="Seconds to wait for timers and other processes.")
+@answering
+@common
+def fork_(
+    session: str,
+    at: int | None,
+    answer: str | None,
+    query_id: str | None,
+    key: str | None,
+    title: str,
+    wait: float | None,
+    answers: str | None,
+    answer_with: str | None,
+    at_once: int,
+    timeout: float,
+    database: str | None,
+    as_json: bool,
+) -> int:
+    """Begin a session that shares the steps of another; change an answer."""
+    llm = answerer_of(database, answers, answer_with, at_once, timeout)
+    with opened(database, llm=llm, moves=True) as house:
+        session_id = house.session(session)
+        if answer is None:
+            status = house.runtime.fork(session_id, at=at, key=key, title=title, wait=wait)
+        else:
+            at, value = _replacement(house, session_id, at, query_id, answer)
+            status = house.runtime.fork(
+                session_id, at=at, answer=value, query_id=query_id, key=key, title=title, wait=wait
+            )
+        return carry(house, status, llm=llm, wait=wait, as_json=as_json)
+
+
+def _replacement(house: House, session_id: str, at: int | None, query_id: str | None, text: str) -> tuple[int, Any]:
+    """The step (the last that has an answer, by default) and the new answer as its question wants it."""
+    from everhold.fronts.cli.talk import understood
+
+    deliveries = house.record(session_id).deliveries
+    asked = {query.q: query for delivery in deliveries for query in delivery.asked}
+    answered = [delivery for delivery in deliveries if delivery.answers and at in (None, delivery.n)]
+    if not answered:
+        return at or 0, text
+    replaced = [answer for answer in answered[-1].answers if query_id in (None, answer.id)]
+    return answered[-1].n, understood(asked[replaced[0].q], text) if replaced else text
 
 
 @click.command("demo")

@@ -1,0 +1,254 @@
+"""What commands share: their options, the open runtime, which session is meant, and who is at the keyboard."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from everhold.core.errors import BadId, BadSetting, StoreUnavailable, UnknownSession
+
+if TYPE_CHECKING:
+    from everhold.answerers import Spec
+    from everhold.blocking import BlockingRuntime
+    from everhold.core.codec import JSON
+    from everhold.packages.settings import Settings
+    from everhold.ports.program import Answerer
+    from everhold.ports.store import Record, Summary
+    from everhold.runtime import Runtime
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+#: Characters of an id that tables show: enough to be unique.
+SHORT: Final = 18
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+# ---- options
+
+
+def common(command: F) -> F:
+    """`--database` and `--json`, which every command that reads a database has."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")(command)
+    return click.option(
+        "-d", "--database", metavar="ADDRESS", help="Which database; without it, the settings say which."
+    )(command)
+
+
+def answering(command: F) -> F:
+    """Who answers `llm` questions meanwhile."""
+    options = [
+        click.option("--answers", metavar="FILE", help="Answer llm questions from a JSON file: a list, or patterns."),
+        click.option("--answer-with", metavar="CMD", help="Answer llm questions with a command, such as 'claude -p'."),
+        click.option("--at-once", default=4, show_default=True, metavar="N", help="How many commands run at a time."),
+        click.option("--timeout", default=600.0, show_default=True, metavar="S", help="Seconds for one command."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+session_argument = click.argument("session", metavar="SESSION")
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or a number with a unit: 90s, 15m, 12h, 30d, 2w."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        number, unit = (value[:-1], value[-1]) if value[-1:] in _UNITS else (value, "s")
+        try:
+            return float(number) * _UNITS[unit]
+        except ValueError:
+            self.fail(f"{value!r} is not a duration; say 90s, 15m, 12h, 30d or 2w", param, ctx)
+
+
+def pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
+    """`k=v` words as a dict."""
+    found = {}
+    for word in given:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise BadSetting(what, f"{word!r} should look like name=value")
+        found[name] = value
+    return found
+
+
+# ---- who is here
+
+
+def at_terminal() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def me(name: str | None = None) -> dict[str, JSON]:
+    """Who answers: kept with the answer."""
+    try:
+        user = name or getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name
+        user = str(os.getuid())
+    return {"front": "cli", "user": user, "at": round(time.time(), 3)}
+
+
+# ---- the open runtime
+
+
+class House:
+    """An open runtime, for one command."""
+
+    def __init__(self, runtime: BlockingRuntime) -> None:
+        self.runtime = runtime
+
+    @property
+    def database(self) -> str:
+        return self.runtime.database
+
+    def ask(self, act: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
+        """Do something async where the runtime lives."""
+        return self.runtime._wait(act(self.runtime._runtime))
+
+    def session(self, meant: str) -> str:
+        """The id that `@last`, an id, a unique prefix of one, or a key means."""
+        return self.ask(lambda runtime: _meant(runtime, meant))
+
+    def record(self, session_id: str, since: int = 0) -> Record:
+        return self.ask(lambda runtime: runtime.store.load(session_id, since))
+
+    def stats(self) -> dict[str, Any]:
+        """Numbers about the store."""
+
+        async def read(runtime: Runtime) -> dict[str, Any]:
+            return runtime.store.stats()
+
+        return self.ask(read)
+
+    def summaries(self, since: float | None = None) -> Iterator[Summary]:
+        """All sessions that moved since a moment, newest first, page by page."""
+        from everhold.ports.store import Filter
+
+        after = None
+        while True:
+            wanted = Filter(newer_than=since, limit=500, after=after)
+            page = self.ask(lambda runtime, wanted=wanted: runtime.store.list(wanted))  # type: ignore[misc]
+            yield from page
+            if len(page) < 500:
+                return
+            after = page[-1].birth.id
+
+    def name(self, session_id: str) -> str:
+        """What people call a session: its key, else the beginning of its id."""
+        return called(session_id, self.record(session_id, since=-1).birth.key)
+
+
+def called(session_id: str, key: str | None) -> str:
+    return key or session_id[:SHORT]
+
+
+@contextmanager
+def opened(
+    database: str | None, *, llm: Spec = None, moves: bool = False, makes: bool = False, durability: str = "mixed"
+) -> Iterator[House]:
+    """The runtime of a command: `moves` lets sessions go on meanwhile, `makes` may make the database."""
+    from everhold.blocking import open_blocking
+
+    found = settings_of(database)
+    if not makes:
+        _refuse_absent(found)
+    # Who only looks needs no model: an empty script stands in for the one in the settings.
+    with open_blocking(database, llm=llm if moves else [], recover=moves, durability=durability) as runtime:
+        yield House(runtime)
+
+
+def settings_of(database: str | None) -> Settings:
+    from everhold.packages.settings import settings
+
+    return settings(database)
+
+
+def answerer_of(
+    database: str | None, answers: str | None, answer_with: str | None, at_once: int = 4, timeout: float = 600.0
+) -> Answerer | None:
+    """Who answers `llm` questions: the options, else the settings; None leaves them open."""
+    from everhold.answerers import Command, Script, answerer
+
+    if answers is not None and answer_with is not None:
+        raise BadSetting("--answers", "give it or --answer-with, not both")
+    if answers is not None:
+        return Script.read(answers)
+    found = settings_of(database)
+    words = answer_with if answer_with is not None else found.answer_with
+    if words is None or (found.llm is not None and answer_with is None):
+        return answerer(found.llm)
+    command = Command(words, at_once=at_once, timeout=timeout)
+    command.check()
+    return command
+
+
+def _refuse_absent(found: Settings) -> None:
+    """A database that was named must be there: a slip of the finger makes no file."""
+    from everhold.packages.settings import DEFAULT
+
+    if found.path is not None and not found.path.exists() and found.source.get("database") != DEFAULT:
+        where = found.source.get("database")
+        raise StoreUnavailable(
+            str(found.path),
+            "there is no such file" + ("" if where == "argument" else f" ({where} names it)"),
+            "`everhold run` makes it; `everhold info` says where everhold looks.",
+        )
+
+
+async def _meant(runtime: Runtime, name: str) -> str:
+    if name == "@last":
+        return await _last(runtime)
+    if not name:
+        raise BadId(name, "it is empty")
+    listed = await runtime.sessions(prefix=name, limit=4)
+    ids = [info.session_id for info in listed]
+    if name in ids:
+        return name
+    by_key = await runtime.store.find(name)
+    if by_key is not None:
+        return by_key
+    if len(ids) == 1 and len(name) > 2:
+        return ids[0]
+    if ids:
+        shown = ", ".join(session_id[: SHORT + 4] for session_id in ids[:3])
+        raise _hinted(BadId(name, f"several sessions begin with it: {shown}…"), "Give more of the id, or its key.")
+    raise UnknownSession(name, runtime.database)
+
+
+async def _last(runtime: Runtime) -> str:
+    after = None
+    while listed := await runtime.sessions(limit=100, after=after):
+        for info in listed:
+            if info.parent is None:
+                return info.session_id
+        after = listed[-1].session_id
+    raise UnknownSession("@last", runtime.database)
+
+
+def _hinted(error: BadId, hint: str) -> BadId:
+    error.hint = hint
+    return error
+
+
+def written(path: str, what: str) -> str:
+    """The text of a file the user named; `-` is standard input."""
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadSetting(what, f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadSetting(what, f"{path} is not UTF-8 text") from None

@@ -1,0 +1,99 @@
+"""`everhold init`: a folder with one program, its test, and its settings, that works at once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import click
+
+from everhold.core.errors import BadSetting
+
+_PROGRAM: Final = '''\
+"""{name}: a program that asks a model, and a person before it does anything."""
+
+import everhold
+
+
+def send(text: str) -> str:
+    """What the program does to the world. Put your own here."""
+    return f"sent {{len(text)}} characters"
+
+
+@everhold.program
+async def {name}(ctx: everhold.Context, topic: str) -> str:
+    draft = await ctx.llm(f"Write one sentence about {{topic}}.")
+    if not await ctx.approval(f"Send this? {{draft}}"):
+        return "kept back"
+    return await ctx.call(send, draft, rerun="never")
+'''
+
+_TEST: Final = """\
+import everhold
+
+from {name} import {name}
+
+
+def test_it_sends_what_a_person_approved() -> None:
+    with everhold.open_blocking("memory://", llm=["Trains run at night."]) as runtime:
+        status = runtime.start({name}(topic="trains"))
+        status = runtime.answer(status.queries[0], True)
+        assert status.result == "sent 20 characters"
+
+
+def test_it_keeps_back_what_nobody_approved() -> None:
+    with everhold.open_blocking("memory://", llm=["Trains run at night."]) as runtime:
+        status = runtime.start({name}(topic="trains"))
+        assert runtime.answer(status.queries[0], False).result == "kept back"
+"""
+
+_SETTINGS: Final = """\
+# Where everhold keeps sessions, and which programs it knows by name.
+database = "sqlite:///{name}.db"
+programs = ["{name}.py"]
+# answer_with = "claude -p"   # any command: the question on its standard input, the answer on its standard output
+"""
+
+_README: Final = """\
+# {name}
+
+A program that may be killed at any moment and goes on where it was.
+
+    everhold run {name} topic=trains      # you are asked what it asks
+    everhold inbox                        # what is open
+    everhold answer @last                 # go on
+    everhold show @last                   # everything that was said
+    pytest                                # its tests
+
+The sessions are in {name}.db; everhold.toml says so.
+"""
+
+_IGNORED: Final = "*.db\n*.db-*\n__pycache__/\n.pytest_cache/\n"
+
+FILES: Final = {
+    "{name}.py": _PROGRAM,
+    "test_{name}.py": _TEST,
+    "everhold.toml": _SETTINGS,
+    "README.md": _README,
+    ".gitignore": _IGNORED,
+}
+
+
+@click.command("init")
+@click.argument("name")
+def init_(name: str) -> None:
+    """Make a folder with a program, its test and its settings."""
+    if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or name in ("everhold", "test"):
+        raise BadSetting("NAME", f"{name!r} should be a Python name in small letters, and not everhold or test")
+    folder = Path(name)
+    if folder.exists():
+        raise BadSetting("NAME", f"{folder} is there already; nothing was changed")
+    try:
+        folder.mkdir()
+        for file, text in FILES.items():
+            (folder / file.format(name=name)).write_text(text.format(name=name), encoding="utf-8")
+    except OSError as error:
+        raise BadSetting("NAME", f"{folder} cannot be made: {error.strerror}") from None
+    click.echo(f"made {folder}/: {', '.join(file.format(name=name) for file in FILES)}")
+    click.echo(f"try: cd {name} && everhold run {name} topic=trains")

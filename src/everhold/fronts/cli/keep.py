@@ -1,0 +1,145 @@
+"""Commands that look after what is stored: delete, and `db`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from everhold.core.errors import BadArguments, BadSetting, NotAllowed
+from everhold.fronts.cli.house import Duration, at_terminal, called, common, opened, session_argument, settings_of
+from everhold.fronts.cli.paper import footer, json_out, plural, table
+
+
+@click.command("delete")
+@session_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@common
+def delete_(session: str, yes: bool, database: str | None, as_json: bool) -> None:
+    """Forget a session for good. Steps that a fork shares are kept."""
+    with opened(database) as house:
+        session_id = house.session(session)
+        name = house.name(session_id)
+        _confirm(f"Forget {name} for good?", yes)
+        kept = house.runtime.delete(session_id)
+        if as_json:
+            return json_out({"deleted": session_id, "kept_steps": kept})
+        more = f"; {plural(kept, 'step')} kept, because a fork shares them" if kept else ""
+        click.echo(f"deleted {name}{more}")
+
+
+def _confirm(words: str, yes: bool) -> None:
+    if yes:
+        return
+    if not at_terminal():
+        raise NotAllowed("nobody is at a terminal here to confirm it", "Say --yes.")
+    click.confirm(words, abort=True)
+
+
+@click.group("db", invoke_without_command=True)
+@click.pass_context
+def db_(ctx: click.Context) -> None:
+    """Look after the database: path, verify, gc, migrate, copy."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(path_)
+
+
+@db_.command("path")
+@common
+def path_(database: str | None = None, as_json: bool = False) -> None:
+    """Say which database is used, and why."""
+    found = settings_of(database)
+    where = str(found.path) if found.path is not None else found.shown
+    if as_json:
+        return json_out({"database": found.shown, "path": where, "source": found.source.get("database")})
+    click.echo(where)
+
+
+@db_.command("verify")
+@common
+def verify_(database: str | None, as_json: bool) -> int:
+    """Look for gaps, dangling references and damage; exits with 4 if there is any."""
+    from everhold.fronts.wire import Exit
+
+    with opened(database) as house:
+        problems = house.runtime.verify()
+        if as_json:
+            import msgspec
+
+            json_out({"database": house.database, "problems": msgspec.to_builtins(problems)})
+        elif problems:
+            table(
+                ("session", "code", "detail"),
+                [(one.session, one.code, one.detail) for one in problems],
+                wide=("detail",),
+            )
+        else:
+            click.echo("sound: no gaps, no dangling references, every seal fits")
+        if not as_json:
+            footer(house.database)
+        return Exit.STORE if problems else Exit.OK
+
+
+@db_.command("gc")
+@click.option(
+    "--older-than", type=Duration(), required=True, help="Sessions that ended and did not move for so long: 30d."
+)
+@click.option("--state", multiple=True, default=("completed", "cancelled"), show_default=True, help="In which states.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@common
+def gc_(
+    older_than: float, state: tuple[str, ...], yes: bool, dry_run: bool, database: str | None, as_json: bool
+) -> None:
+    """Delete sessions that ended long ago. Nothing is ever deleted unless you ask."""
+    alive = {"running", "paused"} & set(state)
+    if alive:
+        raise BadArguments("gc", f"a {alive.pop()} session has not ended; cancel it first")
+    with opened(database) as house:
+        listed = house.runtime.sessions(state=list(state), older_than=older_than, limit=1_000_000)
+        if not dry_run and listed:
+            _confirm(f"Forget {plural(len(listed), 'session')} for good?", yes)
+        if not dry_run:
+            from everhold.fronts.cli.progress import tracked
+
+            for info in tracked(listed, "deleting", quiet=as_json):
+                house.runtime.delete(info.session_id)
+        if as_json:
+            ids = [info.session_id for info in listed]
+            return json_out({"database": house.database, "deleted": [] if dry_run else ids, "found": ids})
+        verb = "would be deleted" if dry_run else "deleted"
+        click.echo(f"{plural(len(listed), 'session')} {verb}")
+        if dry_run:
+            for info in listed:
+                click.echo(f"  {called(info.session_id, info.key)}")
+        footer(house.database)
+
+
+@db_.command("migrate")
+@common
+def migrate_(database: str | None, as_json: bool) -> None:
+    """Bring the database to this version's format; a copy is made first."""
+    with opened(database) as house:
+        facts = house.stats()
+        if as_json:
+            return json_out({"database": house.database, "format": facts.get("format")})
+        click.echo(f"format {facts.get('format', 'of memory')}: up to date")
+        footer(house.database)
+
+
+@db_.command("copy")
+@click.argument("target", type=click.Path(dir_okay=False))
+@common
+def copy_(target: str, database: str | None, as_json: bool) -> None:
+    """Copy the database into a new file, whole, also while others write."""
+    from everhold.stores.sqlite.copy import copy
+
+    found = settings_of(database)
+    if found.path is None:
+        raise BadSetting("database", f"{found.shown} is not a file; only an SQLite database is copied like this")
+    with opened(database):
+        size = copy(found.path, Path(target))
+    if as_json:
+        return json_out({"database": found.shown, "copy": str(Path(target).resolve()), "bytes": size})
+    click.echo(f"copied to {target} ({size} bytes)")
+    footer(found.shown)

@@ -1,0 +1,163 @@
+"""How things are printed: words first, tables that fit the terminal, one JSON document where it was asked for."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import click
+
+from everhold.core.codec import JSON
+from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Running, Status, Stopped
+
+#: Spaces between two columns.
+GAP: Final = 2
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def clean(text: str) -> str:
+    """Text of a program or a model without what would steer the terminal."""
+    return _CONTROL.sub("�", text.replace("\r\n", "\n"))
+
+
+def line(text: str, limit: int = 0) -> str:
+    """Text on one line, and not longer than `limit`."""
+    flat = " ".join(clean(text).split())
+    return flat if not limit or len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def value_text(value: JSON) -> str:
+    """A value as people read it: text as it is, the rest as JSON."""
+    from everhold.fronts.wire import dumps
+
+    return value if isinstance(value, str) else dumps(value)
+
+
+def json_out(value: JSON) -> None:
+    from everhold.fronts.wire import dumps
+
+    click.echo(dumps(value))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequence[str]) -> None:
+    """A table as wide as the terminal; the columns in `wide` share what the others leave."""
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    cells = [[line(cell) for cell in row] for row in rows]
+    needed = [max(cell_len(text) for text in (name, *texts)) for name, *texts in zip(columns, *cells, strict=True)]
+    left = console.width - sum(width + GAP for name, width in zip(columns, needed, strict=True) if name not in wide)
+    grid = Table(box=None, pad_edge=False, header_style="dim", padding=(0, GAP, 0, 0))
+    for name, width in zip(columns, needed, strict=True):
+        if name in wide:
+            share = max(left // len(wide) - GAP, 8)
+            width = min(width, share)
+        grid.add_column(name, no_wrap=True, overflow="ellipsis", width=width)
+    for row in cells:
+        grid.add_row(*row)
+    console.print(grid)
+
+
+def footer(database: str) -> None:
+    click.secho(f"database: {database}", dim=True)
+
+
+def ago(moment: float, now: float | None = None) -> str:
+    """How long ago, in the largest unit that fits."""
+    seconds = max((time.time() if now is None else now) - moment, 0)
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'' if count == 1 else 's'} ago"
+    return "just now"
+
+
+def when(moment: float) -> str:
+    """A moment on the clock of whoever reads it."""
+    return datetime.datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z").strip()
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def milliseconds(record: Any, *names: str) -> dict[str, JSON]:
+    """A record as JSON, with the named moments in whole milliseconds as everywhere on the wire."""
+    import msgspec
+
+    told: dict[str, JSON] = msgspec.to_builtins(record)
+    return told | {name: None if told[name] is None else int(told[name] * 1000) for name in names}
+
+
+# ---- statuses
+
+
+def report(status: Status, name: str, *, as_json: bool, terminal: bool) -> int:
+    """Tell where a session stands; returns how to exit.
+
+    What the program returned goes to standard output, and so do open questions (as JSON where nobody is at a
+    terminal); the line about the session goes to standard error.
+    """
+    from everhold.fronts.wire import status_exit_code, status_json
+
+    if as_json:
+        json_out(status_json(status))
+    else:
+        click.secho(headline(status, name), err=True, bold=terminal)
+        _details(status, terminal)
+    return int(status_exit_code(status))
+
+
+def _details(status: Status, terminal: bool) -> None:
+    from everhold.fronts.wire import status_json
+
+    match status:
+        case Finished(outcome=Raised() as raised):
+            click.echo(clean(raised.traceback.rstrip()), err=True)
+        case Finished(outcome=Stopped()):
+            pass
+        case Finished():
+            click.echo(clean(value_text(status.result)))
+        case Paused(queries=queries) if queries and not terminal:
+            json_out(status_json(status))
+        case Paused(queries=queries):
+            for query in queries:
+                click.echo(f"  {question(query)}")
+
+
+def headline(status: Status, name: str) -> str:
+    """One line about where a session stands."""
+    match status:
+        case Finished(outcome=Raised(error=error)):
+            return f"failed · {name} · {line(error)}"
+        case Finished(outcome=Stopped(reason=reason)):
+            return f"cancelled · {name}" + (f" · {line(reason)}" if reason else "")
+        case Finished(metrics=metrics):
+            return f"completed · {name} · {cost(metrics)}"
+        case Paused(queries=queries) if queries:
+            return f"waiting · {name} · {plural(len(queries), 'question')} open"
+        case Paused(until=until, waiting_for=words):
+            moment = f" · until {when(until)}" if until is not None else ""
+            return f"waiting · {name} · for {', '.join(words) or 'time'}{moment}"
+        case Accepted(remaining=remaining):
+            more = f"{plural(remaining, 'question')} still open" if remaining else "ready to go on where its program is"
+            return f"accepted · {name} · {more}"
+        case Running(waiting_for=words):
+            return f"running · {name}" + (f" · {', '.join(words)}" if words else "")
+    raise AssertionError(status)
+
+
+def cost(metrics: dict[str, Any]) -> str:
+    auto = metrics["auto"]
+    return f"{plural(auto['llm_calls'], 'model answer')} · {auto['total_tokens']['tokens']} tokens"
+
+
+def question(query: OpenQuery, limit: int = 0) -> str:
+    """An open question on one line."""
+    words = query.prompt or query.name or "a conversation"
+    return f"{query.id} {query.kind}{f' to {query.to}' if query.to else ''}: {line(words, limit)}"

@@ -1,0 +1,189 @@
+"""Commands that say how things are: explain, info, doctor."""
+
+from __future__ import annotations
+
+import platform
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everhold.core.errors import EverholdError
+from everhold.fronts.cli.house import common, opened, session_argument, settings_of
+from everhold.fronts.cli.paper import clean, footer, json_out
+
+if TYPE_CHECKING:
+    from everhold.drive.explain import Explanation
+    from everhold.packages.settings import Settings
+    from everhold.runtime import Runtime
+
+
+@click.command("explain")
+@session_argument
+@common
+def explain_(session: str, database: str | None, as_json: bool) -> None:
+    """Say why a session is where it is, and what moves it."""
+    with opened(database) as house:
+        session_id = house.session(session)
+        told = house.ask(lambda runtime: _explained(runtime, session_id))
+        if as_json:
+            import msgspec
+
+            return json_out({"database": house.database, **msgspec.to_builtins(told)})
+        click.secho(f"{house.name(session_id)} is {told.state}.", bold=True)
+        for sentence in told.because:
+            click.echo(f"  {clean(sentence)}")
+        if told.moves:
+            click.echo("What moves it:")
+        for sentence in told.moves:
+            click.echo(f"  {clean(sentence)}")
+        footer(house.database)
+
+
+async def _explained(runtime: Runtime, session_id: str) -> Explanation:
+    from everhold.drive.explain import explain
+
+    record = await runtime.store.load(session_id)
+    workers = {worker.id: worker for worker in await runtime.store.workers()}
+    living = await runtime._dispatch.alive()
+    return explain(record, runtime._sessions.host, workers, living, runtime.clock.now())
+
+
+@click.command("info")
+@common
+def info_(database: str | None, as_json: bool) -> None:
+    """Say which database, settings and programs are used here, and why."""
+    from everhold.packages.find import known
+
+    found = settings_of(database)
+    programs = known(found.programs, root=found.root)
+    facts: dict[str, Any] = {
+        "everhold": _version(),
+        "python": platform.python_version(),
+        "database": found.shown,
+        "because": found.source.get("database"),
+        "exists": found.path is None or found.path.exists(),
+        "settings": _file(found),
+        "llm": found.llm,
+        "answer_with": found.answer_with,
+        "programs": [{"name": one.name, "version": one.version, "ref": one.ref} for one in programs.programs],
+        "problems": [str(problem) for problem in programs.problems],
+    }
+    if as_json:
+        return json_out(facts)
+    for name in ("everhold", "python", "database", "settings", "llm", "answer_with"):
+        click.echo(f"{name:<12} {facts[name] or 'none'}")
+        if name == "database":
+            absent = "" if facts["exists"] else "; it will be made when it is first used"
+            click.secho(f"{'':<12} from {facts['because']}{absent}", dim=True)
+    for one in programs.programs:
+        click.echo(f"{'program':<12} {one.name} version {one.version}  {one.ref}")
+    for problem in programs.problems:
+        click.secho(f"{'problem':<12} {problem}", fg="red")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("everhold")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _file(found: Settings) -> str | None:
+    files = [source for source in found.source.values() if source.endswith(".toml")]
+    return files[0] if files else None
+
+
+@click.command("doctor")
+@common
+def doctor_(database: str | None, as_json: bool) -> int:
+    """Check settings, database, programs and the answering command."""
+    from everhold.fronts.wire import Exit
+
+    found = settings_of(database)
+    results = [_checked(name, check) for name, check in _checks(found, database)]
+    if as_json:
+        json_out({"database": found.shown, "checks": results, "well": all(one["well"] for one in results)})
+    else:
+        for one in results:
+            click.secho(
+                f"{'✓' if one['well'] else '✗'} {one['check']}: {one['detail']}", fg=None if one["well"] else "red"
+            )
+            if one["hint"]:
+                click.echo(f"  hint: {one['hint']}")
+        footer(found.shown)
+    return Exit.OK if all(one["well"] for one in results) else Exit.FAILED
+
+
+def _checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
+    try:
+        return {"check": name, "well": True, "detail": check(), "hint": ""}
+    except EverholdError as error:
+        return {"check": name, "well": False, "detail": str(error), "hint": error.hint}
+
+
+def _checks(found: Settings, database: str | None) -> Iterator[tuple[str, Callable[[], str]]]:
+    from everhold.packages.find import known
+
+    yield "database", lambda: _database(found, database)
+    if found.path is not None:
+        path = found.path
+        yield "privacy", lambda: _private(path)
+    for problem in known(found.programs, root=found.root).problems:
+        yield "programs", lambda problem=problem: _raise(problem)  # type: ignore[misc]
+    yield "programs", lambda: f"{len(known(found.programs, root=found.root).programs)} found by name"
+    if found.answer_with is not None:
+        words = found.answer_with
+        yield "answer_with", lambda: _command(words)
+    if found.llm is not None:
+        words_ = found.llm
+        yield "llm", lambda: _model(words_)
+
+
+def _database(found: Settings, database: str | None) -> str:
+    if found.path is not None and not found.path.exists():
+        return "not made yet; the first session makes it"
+    with opened(database) as house:
+        problems = house.runtime.verify()
+        facts = house.stats()
+        if problems:
+            from everhold.core.errors import StoreDamaged
+
+            raise StoreDamaged(house.database, f"{problems[0].detail} (and {len(problems) - 1} more)")
+        return f"opens, is sound, format {facts.get('format', '-')}, {facts.get('bytes', 0)} bytes"
+
+
+def _private(path: Path) -> str:
+    """The file is for its owner alone."""
+    from everhold.core.errors import BadSetting
+
+    if not path.exists():
+        return "nothing stored yet"
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        error = BadSetting("database", f"{path} can be read by others (mode {mode:o})")
+        error.hint = f"chmod 600 {path}"
+        raise error
+    return f"only its owner reads the file (mode {mode:o})"
+
+
+def _command(words: str) -> str:
+    from everhold.answerers import Command
+
+    Command(words).check()
+    return f"{words!r} can be run"
+
+
+def _model(name: str) -> str:
+    from everhold.answerers import answerer
+
+    answerer(name)
+    return f"{name!r} can be used"
+
+
+def _raise(problem: EverholdError) -> str:
+    raise problem
