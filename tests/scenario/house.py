@@ -77,6 +77,8 @@ async def die(runtime, clock):
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    for live in runtime._sessions.all():
+        runtime._sessions.drop(live)
     await runtime.store.close()
     clock.advance(TTL + 1)
 

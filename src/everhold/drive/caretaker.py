@@ -35,7 +35,6 @@ class Caretaker:
         self._skip: dict[str, tuple[int, float]] = {}  # sessions that did not move: at which revision, and when
         self._looked = 0.0  # when all were looked at
         self._task: asyncio.Task[None] | None = None
-        self._next_beat = 0.0
         sessions.poke = self._poked.set
 
     def start(self) -> None:
@@ -63,9 +62,8 @@ class Caretaker:
     async def _round(self, look: bool) -> bool:
         """One look at the house; returns whether another is needed at once."""
         now = self._clock.now()
-        if self._sessions.jobs and now >= self._next_beat:
-            await self._dispatch.beat()
-            self._next_beat = now + self._ttl / 3
+        if self._sessions.jobs:
+            await self._dispatch.introduce()
         for live in self._sessions.idle(now - self._idle):
             self._sessions.drop(live)
         self._poked.clear()  # before looking: what happens meanwhile is looked at next

@@ -53,6 +53,7 @@ class Dispatch:
         self.worker = worker
         self._ttl = ttl
         self._known = False
+        self._beaten = 0.0  # when this process last said that it lives
         self.tasks: set[asyncio.Task[Any]] = set()
         sessions.dispatch = self.start
 
@@ -135,23 +136,19 @@ class Dispatch:
 
     async def alive(self) -> set[str]:
         """Workers that live, as far as this machine and the clock can tell."""
-        now, here = self._clock.now(), socket.gethostname()
-        living = {self.worker}
-        for worker in await self._sessions.store.workers():
-            if worker.seen_at + self._ttl > now and not (worker.host == here and _gone(worker.pid)):
-                living.add(worker.id)
-        return living
+        return {self.worker, *(worker.id for worker in await self._sessions.store.workers() if self._lives(worker))}
 
-    async def beat(self) -> None:
-        """Say that this process lives. Needed only while it works on something."""
-        worker = Worker(self.worker, socket.gethostname(), os.getpid(), self._clock.now())
-        await self._sessions.store.beat(worker)
-        self._known = True
+    def _lives(self, worker: Worker) -> bool:
+        if worker.seen_at + self._ttl <= self._clock.now():
+            return False
+        return worker.host != socket.gethostname() or not _gone(worker.pid)
 
     async def introduce(self) -> None:
-        """Be known before the first mark is made in this process's name."""
-        if not self._known:
-            await self.beat()
+        """Be known to live before a mark is made in this process's name, and for as long as it works."""
+        now = self._clock.now()
+        if not self._known or now >= self._beaten + self._ttl / 3:
+            await self._sessions.store.beat(Worker(self.worker, socket.gethostname(), os.getpid(), now))
+            self._known, self._beaten = True, now
 
     async def release(self) -> None:
         if self._known:
@@ -159,22 +156,23 @@ class Dispatch:
             self._known = False
 
     async def recover(self, session_id: str) -> None:
-        """Take up a session whose workers are gone."""
-        living = await self.alive()
+        """Take up a session whose workers are gone. One that was closed in order is no death."""
         await self.introduce()
+        known = {worker.id: self._lives(worker) for worker in await self._sessions.store.workers()}
 
         async def act(live: Live) -> None:
-            orphaned = [q for q, worker in live.working.items() if worker not in living and q in live.opened]
+            orphaned = [q for q, worker in live.working.items() if not known.get(worker) and q in live.opened]
             if not orphaned or live.head.ended:
                 return
-            if live.head.attempts >= DEATHS:
+            deaths = live.head.attempts + any(live.working[q] in known for q in orphaned)
+            if deaths >= DEATHS:
                 await self._poisoned(live)
-                return
-            await self._take_up(live, orphaned)
+            else:
+                await self._take_up(live, orphaned, deaths)
 
         await self._sessions.on(session_id, act)
 
-    async def _take_up(self, live: Live, orphaned: list[int]) -> None:
+    async def _take_up(self, live: Live, orphaned: list[int], deaths: int) -> None:
         head, now = live.head, self._clock.now()
         change = Change(live.id, head, durable=True)
         again: list[Query] = []
@@ -194,7 +192,7 @@ class Dispatch:
                 change.closed = [*change.closed, q]
                 live.working.pop(q)
         fence = head.revision
-        head.revision, head.attempts = fence + 1, head.attempts + 1
+        head.revision, head.attempts = fence + 1, deaths
         head.state = type(head.state).RUNNING if live.working else type(head.state).PAUSED
         await self._commit(live, change, fence)
         for query in again:

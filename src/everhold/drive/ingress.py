@@ -79,7 +79,7 @@ class Door:
     def _one(self, given: Given, by: dict[str, JSON] | None) -> tuple[Answer, bool]:
         if given.query_id is None:
             listed = [entry.query for entry in answerable(self._opened, self._working)]
-            q = sole(self._id, self._head.state, listed).q
+            q = listed[0].q if len(listed) == 1 else sole(self._id, self._head.state, listed).q
         else:
             found = number(str(given.query_id))
             if found is None:
@@ -129,10 +129,20 @@ def settle(session_id: str, head: Head, answer: Answer, deliveries: Sequence[Del
 def _same_again(session_id: str, asked: Query | None, old: Answer, new: Answer) -> None:
     if old.expired:
         raise QueryClosed(session_id, old.id, "expired")
-    if asked is not None and new.error is None and old.error is None:
-        new = msgspec.structs.replace(new, value=fitted(asked, new.value))
+    if asked is not None and new.error is None:
+        new = decided(new) if asked.kind is Kind.CALL else msgspec.structs.replace(new, value=fitted(asked, new.value))
     if not same_answer(old, new):
         raise AnswerConflict(session_id, old.id)
+
+
+def decided(answer: Answer) -> Answer:
+    """What a person said about an effect whose outcome is unknown, as the outcome of that effect."""
+    said = answer.value
+    if isinstance(said, dict) and "error" in said:
+        return msgspec.structs.replace(answer, value=None, error={"code": "error", "message": said["error"]})
+    return msgspec.structs.replace(
+        answer, value=said["result"] if isinstance(said, dict) and "result" in said else said
+    )
 
 
 def same_answer(one: Answer, other: Answer) -> bool:

@@ -103,7 +103,8 @@ def rebuild(record: Record, host: Host, *, strict: bool | None = None) -> Live:
     live.letters = record.letters
     live.working = {effect.q: effect.worker for effect in record.effects}
     for q, entry in live.opened.items():
-        if is_noticed(entry.query.kind, entry.query.to):
+        query = entry.query
+        if is_noticed(query.kind, query.to) or (query.kind == "call" and q not in live.working):
             live.noticed.add(q)
     return live
 

@@ -31,7 +31,7 @@ from everhold.core.query import Answer, Kind, Query, Usage, number
 from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
 from everhold.core.status import Accepted, Finished, OpenQuery, Outcome, Paused, Running, Status, Stopped
 from everhold.drive.dispatch import Dispatch, fitted
-from everhold.drive.ingress import Door, Given, answerable, same_answer, settle
+from everhold.drive.ingress import Door, Given, answerable, decided, same_answer, settle
 from everhold.drive.live import Live, rebuild
 from everhold.drive.sessions import Sessions
 from everhold.drive.step import Said, child_end, child_id
@@ -164,11 +164,8 @@ class Runner:
                 plain_ones.append(answer)
             elif "rerun" in answer.value:
                 await self._dispatch.again(live, answer.q)
-            elif "error" in answer.value:
-                error = {"code": "error", "message": answer.value["error"]}
-                plain_ones.append(msgspec.structs.replace(answer, value=None, error=error))
             else:
-                plain_ones.append(msgspec.structs.replace(answer, value=answer.value["result"]))
+                plain_ones.append(decided(answer))
         if plain_ones:
             return self._after(live, await self._sessions.step(live, plain_ones))
         return self._standing(live)
