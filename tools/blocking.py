@@ -7,18 +7,24 @@ import subprocess
 import sys
 from pathlib import Path
 
-SOURCE = Path(__file__).parent.parent / "src" / "everhold" / "runtime.py"
+HOUSE = Path(__file__).parent.parent / "src" / "everhold"
+#: The class, and the part of it that has a file of its own.
+SOURCES = ((HOUSE / "runtime.py", "Runtime"), (HOUSE / "archive.py", "Archive"))
 #: What the blocking face writes by hand.
 OWN = {"close"}
 
 
 def verbs() -> list[ast.AsyncFunctionDef]:
     """The public async methods of `Runtime`."""
-    tree = ast.parse(SOURCE.read_text())
-    runtime = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Runtime")
+    return [verb for file, name in SOURCES for verb in _verbs(file, name)]
+
+
+def _verbs(file: Path, name: str) -> list[ast.AsyncFunctionDef]:
+    tree = ast.parse(file.read_text())
+    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     return [
         node
-        for node in runtime.body
+        for node in found.body
         if isinstance(node, ast.AsyncFunctionDef) and not node.name.startswith("_") and node.name not in OWN
     ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -18,6 +18,7 @@ import msgspec
 
 from everhold import runtime as _async
 from everhold.answerers import Spec
+from everhold.archive import Exported, File, Imported, Report, Step, Swept
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
 from everhold.core.errors import EverholdError, Waiting
@@ -238,6 +239,80 @@ class BlockingRuntime:
     def verify(self) -> list[Problem]:
         """Look for gaps, dangling references and damage; an empty list means that all is well."""
         return self._wait(self._runtime.verify())
+
+    def steps(self, session_id: str) -> list[Step]:
+        """The journal of a session: each step with what was handed to the program and what it asked in return."""
+        return self._wait(self._runtime.steps(session_id))
+
+    def transcript(self, session_id: str) -> list[dict[str, JSON]]:
+        """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null where there is none)."""
+        return self._wait(self._runtime.transcript(session_id))
+
+    def snapshot(
+        self,
+        session_id: str | None = None,
+        *,
+        pending_filter: Any = _UNSET,
+        include_history: bool = False,
+        limit: int = 100,
+    ) -> dict[str, JSON]:
+        """A session at this moment as plain JSON; without an id, those that live and then those that have ended."""
+        return self._wait(
+            self._runtime.snapshot(
+                session_id, pending_filter=pending_filter, include_history=include_history, limit=limit
+            )
+        )
+
+    def export(
+        self,
+        file: File,
+        sessions: str | Iterable[str] | None = None,
+        *,
+        state: str | Sequence[str] | None = None,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        values: bool = False,
+        redact: bool | Collection[str] = False,
+    ) -> Exported:
+        """Write sessions and their children to a file: a path, or one opened in binary mode."""
+        return self._wait(
+            self._runtime.export(
+                file, sessions, state=state, program=program, labels=labels, values=values, redact=redact
+            )
+        )
+
+    def import_(self, file: File, *, existing: str = "refuse") -> Imported:
+        """Take in the sessions of an exported file; they go on here."""
+        return self._wait(self._runtime.import_(file, existing=existing))
+
+    def check(
+        self,
+        sessions: str | Iterable[str] | None = None,
+        *,
+        file: str | PathLike[str] | None = None,
+        state: str | Sequence[str] | None = ("running", "paused"),
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Report:
+        """Replay sessions under the code on disk, in a fresh process, without effects; nothing is changed."""
+        return self._wait(self._runtime.check(sessions, file=file, state=state, program=program, labels=labels))
+
+    def sweep(
+        self,
+        states: str | Iterable[str] = (),
+        *,
+        older_than: float | None = None,
+        keep_last: int | None = None,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> Swept:
+        """Delete sessions that have ended (completed or cancelled, unless `states` says otherwise)."""
+        return self._wait(
+            self._runtime.sweep(
+                states, older_than=older_than, keep_last=keep_last, program=program, labels=labels, dry_run=dry_run
+            )
+        )
 
     # [[[end]]]
 

@@ -14,7 +14,6 @@ import secrets
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version as installed
 from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -22,6 +21,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from everhold.answerers import Spec, answerer
+from everhold.archive import Archive, version
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON, plain
 from everhold.core.errors import (
@@ -88,7 +88,7 @@ class Info(msgspec.Struct, frozen=True):
     origin: SessionId | None
 
 
-class Runtime:
+class Runtime(Archive):
     """Runs and answers sessions of one store. Made by `everhold.open`; use it with `async with`."""
 
     def __init__(
@@ -354,6 +354,9 @@ class Runtime:
 
     # ---- how it is put together
 
+    def _arrived(self) -> None:
+        self._sessions.poke()
+
     def _find(self, ref: str, version: int) -> Any:
         known = self._programs.get(ref)
         if known is not None and known.version == version:
@@ -389,7 +392,7 @@ class Runtime:
             budget=_budget(budget),
             digest=program.digest,
             python=f"{sys.version_info[0]}.{sys.version_info[1]}",
-            everhold=_version(),
+            everhold=version(),
         )
 
     async def _after(self, session_id: str, status: Status, wait: float | None) -> Status:
@@ -556,19 +559,6 @@ def _info(birth: Birth, head: Any) -> Info:
         birth.parent,
         birth.origin,
     )
-
-
-_found_version = ""
-
-
-def _version() -> str:
-    global _found_version
-    if not _found_version:
-        try:
-            _found_version = installed("everhold")
-        except Exception:  # run from a folder that was not installed
-            _found_version = "0"
-    return _found_version
 
 
 __all__ = ["Info", "Runtime", "SystemClock", "open"]

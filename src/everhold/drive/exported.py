@@ -44,6 +44,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 class SessionLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="line", tag="session"):
     birth: Birth
+    forked: bool = False  # later sessions of the file share its deliveries
     shares: str = ""  # of a fork: digest of the deliveries it shares with its origin
     forked_from: SessionId | None = None  # of a fork that carries what it shared: where that came from
     forked_at: int | None = None

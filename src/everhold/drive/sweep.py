@@ -8,12 +8,12 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from everhold.core.errors import BadSetting, UnknownSession
+from everhold.core.errors import BadSetting, Overtaken, UnknownSession
 from everhold.core.session import ENDED, SessionId, State
 from everhold.drive.transfer import pages
 from everhold.ports.store import Filter, Store
@@ -40,33 +40,24 @@ def swept_states(given: Iterable[str]) -> tuple[State, ...]:
     return tuple(State(name) for name in names) or USUAL
 
 
-async def sweep(
-    store: Store,
-    wanted: Filter,
-    delete: Callable[[str], Awaitable[int]],
-    *,
-    keep_last: int,
-    dry_run: bool,
-) -> Swept:
+async def sweep(store: Store, wanted: Filter, *, keep_last: int, dry_run: bool) -> Swept:
     """Delete the sessions that a filter finds, but for the newest `keep_last` of them."""
-    found = [row.birth async for row in pages(store, wanted)][keep_last:]
-    going = {birth.id for birth in found}
-    deleted: list[SessionId] = []
+    found = [(row.birth, row.head.revision) async for row in pages(store, wanted)][keep_last:]
+    deleted: dict[SessionId, int] = {}
     kept: dict[SessionId, str] = {}
-    shared = 0
-    for birth in found:
-        if birth.parent is not None and birth.parent not in going:
+    for birth, revision in reversed(found):  # parents before their children
+        if birth.parent is not None and birth.parent not in deleted:
             reason = await _needed_by(store, birth.parent)
             if reason:
                 kept[birth.id] = reason
                 continue
-        if not dry_run:
-            try:
-                shared += await delete(birth.id)
-            except UnknownSession:  # somebody else was quicker
-                continue
-        deleted.append(birth.id)
-    return Swept(deleted, kept, shared, dry_run)
+        try:
+            deleted[birth.id] = 0 if dry_run else await store.delete(birth.id, revision)
+        except UnknownSession:  # somebody else was quicker
+            continue
+        except Overtaken:
+            kept[birth.id] = "it has moved since"
+    return Swept(list(deleted), kept, sum(deleted.values()), dry_run)
 
 
 async def _needed_by(store: Store, parent: str) -> str:

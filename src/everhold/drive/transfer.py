@@ -97,10 +97,12 @@ class Exporter:
         self._store, self._writer, self._parts = store, writer, parts
         self.written: dict[SessionId, int] = {}  # the last delivery that was written
         self._wanted: dict[SessionId, Birth] = {}
+        self._origins: set[SessionId | None] = set()
         self._namespaces: set[str] = set()
 
     async def write(self, births: Iterable[Birth]) -> None:
         self._wanted = {birth.id: birth for birth in births}
+        self._origins = {birth.origin for birth in self._wanted.values()}
         stack = list(reversed(self._wanted))
         postponed: set[SessionId] = set()
         while stack:
@@ -147,6 +149,8 @@ class Exporter:
         opening = SessionLine(birth)
         if birth.origin is not None:
             opening, deliveries = self._fork(birth, deliveries)
+        if birth.id in self._origins:
+            opening = msgspec.structs.replace(opening, forked=True)
         if self._parts:
             opening = msgspec.structs.replace(opening, birth=redact.birth(opening.birth, self._parts))
             deliveries = [redact.delivery(each, asked, self._parts) for each in deliveries]
@@ -160,9 +164,9 @@ class Exporter:
         assert birth.origin is not None
         if self.written.get(birth.origin, -1) >= birth.origin_n:
             shared, own = deliveries[: birth.origin_n + 1], deliveries[birth.origin_n + 1 :]
-            return SessionLine(birth, digest(shared)), own
+            return SessionLine(birth, shares=digest(shared)), own
         alone = msgspec.structs.replace(birth, origin=None, origin_n=-1)
-        return SessionLine(alone, "", birth.origin, birth.origin_n), deliveries
+        return SessionLine(alone, forked_from=birth.origin, forked_at=birth.origin_n), deliveries
 
     async def values(self) -> int:
         """Write the durable values of the namespaces that the written sessions have used."""

@@ -1,0 +1,273 @@
+"""What one does with sessions beside running them: look into them, move them, check them, let them go.
+
+`Archive` is the part of `Runtime` that needs its store and its clock, and no program; `check` hands the work to a
+process of its own, `everhold.check`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+import tempfile
+from asyncio.subprocess import PIPE
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib.metadata import version as installed
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.errors import BadArguments, BadSetting, StoreUnavailable
+from everhold.core.session import Birth, State
+from everhold.core.status import PendingFilter, snapshot, snapshots
+from everhold.drive import redact as redaction
+from everhold.drive import transfer, view
+from everhold.drive.check import Checked, Report
+from everhold.drive.exported import Header
+from everhold.drive.sweep import Swept, sweep, swept_states
+from everhold.drive.transfer import Exported, File, Imported
+from everhold.drive.view import Step
+from everhold.packages.settings import Settings
+from everhold.ports.program import Clock
+from everhold.ports.store import Filter, Store
+
+_UNSET: Any = msgspec.UNSET
+_LIVE = (State.RUNNING, State.PAUSED)
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What `everhold.check` is asked to look at; it reads one from its standard input."""
+
+    database: str = ""  # the path of an SQLite file
+    file: str = ""  # an exported file
+    sessions: list[str] | None = None
+    state: list[State] = []
+    program: str | None = None
+    labels: dict[str, str] = {}
+    programs: list[str] = []  # of the settings
+    root: str = ""
+    path: list[str] = []  # where modules are looked for here
+
+
+class Archive:
+    """The verbs of `Runtime` that look, move, check and let go."""
+
+    store: Store
+    clock: Clock
+    _settings: Settings | None
+
+    # ---- look into
+
+    async def steps(self, session_id: str) -> list[Step]:
+        """The journal of a session: each step with what was handed to the program and what it asked in return."""
+        return [view.step(delivery) for delivery in (await self.store.load(session_id)).deliveries]
+
+    async def transcript(self, session_id: str) -> list[dict[str, JSON]]:
+        """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null where there is none)."""
+        return view.transcript((await self.store.load(session_id)).deliveries)
+
+    async def snapshot(
+        self,
+        session_id: str | None = None,
+        *,
+        pending_filter: Any = _UNSET,
+        include_history: bool = False,
+        limit: int = 100,
+    ) -> dict[str, JSON]:
+        """A session at this moment as plain JSON; without an id, those that live and then those that have ended.
+
+        `pending_filter` shows the open questions: "meta", "preview", "full", or an object that says what of them.
+        """
+        pending = PendingFilter.read(pending_filter)
+        now = self.clock.now()
+        if session_id is not None:
+            record = await self.store.load(session_id)
+            return snapshot(view.facts(record, now, history=include_history), pending)
+        rows = await self.store.list(Filter(state=_LIVE, limit=limit))
+        ended = tuple(state for state in State if state not in _LIVE)
+        rows += await self.store.list(Filter(state=ended, limit=limit - len(rows))) if len(rows) < limit else []
+        records = [await self.store.load(row.birth.id) for row in rows]
+        return snapshots([view.facts(record, now, history=include_history) for record in records], pending)
+
+    # ---- move
+
+    async def export(
+        self,
+        file: File,
+        sessions: str | Iterable[str] | None = None,
+        *,
+        state: str | Sequence[str] | None = None,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        values: bool = False,
+        redact: bool | Collection[str] = False,
+    ) -> Exported:
+        """Write sessions and their children to a file: a path, or one opened in binary mode.
+
+        Without `sessions`, all that fit. `values` adds the durable values of namespaces they have used; `redact`
+        replaces texts by placeholders of the same length: such a file can be checked, and not imported.
+        """
+        ids, wanted = _chosen(sessions, state, program, labels)
+        births = await transfer.chosen(self.store, ids, wanted)
+        return await self._export(file, births, values, redaction.parts(redact))
+
+    async def import_(self, file: File, *, existing: str = "refuse") -> Imported:
+        """Take in the sessions of an exported file; they go on here.
+
+        Raises `BadExport`, `KeyConflict` or `SessionExists` before anything changes; `existing="skip"` leaves those
+        that are here already as they are.
+        """
+        done = await transfer.import_(self.store, file, existing=existing)
+        self._arrived()
+        return done
+
+    def _arrived(self) -> None:
+        """Sessions are here that may have something to do."""
+
+    async def _export(self, file: File, births: Iterable[Birth], values: bool, parts: Collection[str]) -> Exported:
+        header = Header(version=version(), written_at=self.clock.now(), redacted=list(parts))
+        return await transfer.export(self.store, file, births, header=header, values=values)
+
+    # ---- check
+
+    async def check(
+        self,
+        sessions: str | Iterable[str] | None = None,
+        *,
+        file: str | PathLike[str] | None = None,
+        state: str | Sequence[str] | None = ("running", "paused"),
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Report:
+        """Replay sessions under the code on disk, in a fresh process, without effects; nothing is changed.
+
+        Looks at all that run or wait, at those named, or at those of an exported `file`.
+        """
+        ids, wanted = _chosen(sessions, None if sessions is not None else state, program, labels)
+        found = self._settings
+        request = Wanted(
+            sessions=ids,
+            state=list(wanted.state),
+            program=wanted.program,
+            labels=wanted.labels,
+            programs=list(found.programs) if found is not None else [],
+            root=str(found.root) if found is not None else "",
+            path=[str(Path(entry).resolve()) for entry in sys.path],
+        )
+        if file is not None:
+            return await _checked(msgspec.structs.replace(request, file=str(Path(file).resolve())), str(file))
+        if found is not None and found.path is not None:
+            return await _checked(msgspec.structs.replace(request, database=str(found.path)), found.shown)
+        return await self._check_copy(request, ids, wanted)
+
+    async def _check_copy(self, request: Wanted, ids: list[str] | None, wanted: Filter) -> Report:
+        """Check sessions of a store that another process cannot open."""
+        births = await transfer.chosen(self.store, ids, wanted)
+        with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
+            copy = Path(folder) / "sessions.jsonl"
+            await self._export(copy, births, False, ())
+            chosen = [birth.id for birth in births]
+            return await _checked(msgspec.structs.replace(request, file=str(copy), sessions=chosen), self.store.where)
+
+    # ---- let go
+
+    async def sweep(
+        self,
+        states: str | Iterable[str] = (),
+        *,
+        older_than: float | None = None,
+        keep_last: int | None = None,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> Swept:
+        """Delete sessions that have ended (completed or cancelled, unless `states` says otherwise).
+
+        Say how long ago they last moved, in seconds, or how many of them, the newest, shall stay, or both.
+        """
+        if older_than is None and keep_last is None:
+            raise BadArguments("sweep", "say older_than or keep_last; nothing is deleted unasked")
+        if keep_last is not None and keep_last < 0:
+            raise BadArguments("sweep", f"keep_last is {keep_last}")
+        before = None if older_than is None else self.clock.now() - older_than
+        _, wanted = _chosen(None, None, program, labels)
+        wanted = msgspec.structs.replace(wanted, state=swept_states(states), older_than=before)
+        return await sweep(self.store, wanted, keep_last=keep_last or 0, dry_run=dry_run)
+
+
+def _chosen(
+    sessions: str | Iterable[str] | None,
+    state: str | Sequence[str] | None,
+    program: str | None,
+    labels: Mapping[str, str] | None,
+) -> tuple[list[str] | None, Filter]:
+    states = () if state is None else (state,) if isinstance(state, str) else tuple(state)
+    for name in states:
+        if name not in set(State):
+            raise BadSetting("state", f"{name!r} is none of {', '.join(State)}")
+    wanted = Filter(state=tuple(State(name) for name in states), program=program, labels=dict(labels or {}))
+    if sessions is None:
+        return None, wanted
+    if states or program is not None or labels:
+        raise BadArguments("sessions", "name sessions, or say which fit; not both")
+    return [sessions] if isinstance(sessions, str) else list(sessions), wanted
+
+
+async def _checked(request: Wanted, source: str) -> Report:
+    """Let a process of its own do it, with another hash seed, so that what depends on it shows."""
+    seed = secrets.randbelow(2**32 - 2) + 1
+    if str(seed) == os.environ.get("PYTHONHASHSEED"):
+        seed += 1
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "everhold.check",
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env={**os.environ, "PYTHONHASHSEED": str(seed)},
+    )
+    try:
+        said, complaint = await process.communicate(msgspec.json.encode(request))
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode != 0:
+        raise StoreUnavailable(source, _last_line(complaint) or f"the check ended with {process.returncode}")
+    return read_report(said, source, seed)
+
+
+def read_report(said: bytes, source: str, seed: int) -> Report:
+    """What `everhold.check` wrote: a line for each session, after one for the file."""
+    first, *lines = said.splitlines()
+    redacted = msgspec.json.decode(first, type=dict[str, list[str]])["redacted"]
+    checked = [msgspec.json.decode(line, type=Checked) for line in lines]
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return Report(source, checked, redacted, python, seed)
+
+
+def _last_line(complaint: bytes) -> str:
+    lines = complaint.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+_found_version = ""
+
+
+def version() -> str:
+    """The version of everhold that runs here."""
+    global _found_version
+    if not _found_version:
+        try:
+            _found_version = installed("everhold")
+        except Exception:  # run from a folder that was not installed
+            _found_version = "0"
+    return _found_version
+
+
+__all__ = ["Archive", "Checked", "Exported", "File", "Imported", "Report", "Step", "Swept", "Wanted", "version"]

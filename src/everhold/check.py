@@ -1,0 +1,133 @@
+"""The process that checks sessions: `python -m everhold.check` reads a request and writes what came of each session.
+
+It is started by `Runtime.check`, fresh, with another hash seed than the one that asks. The request is one JSON object
+on standard input (`everhold.archive.Wanted`); the reply is JSON Lines on standard output. What programs print while
+they are loaded or replayed goes to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from everhold.archive import Wanted
+from everhold.core.errors import EverholdError, UnknownSession
+from everhold.core.journal import Delivery
+from everhold.core.session import Head
+from everhold.drive.check import examine
+from everhold.drive.exported import Carried, Reader
+from everhold.drive.transfer import pages, reading
+from everhold.packages.find import find
+from everhold.ports.store import Effect, Filter, Record
+from everhold.programs.python import PythonHost
+from everhold.stores.sqlite import SQLiteStore
+
+
+async def check(wanted: Wanted, write: Callable[[Any], None]) -> None:
+    """Check what is wanted; writes what is known of the source, then one line for each session."""
+    root = Path(wanted.root) if wanted.root else None
+    host = PythonHost(lambda ref, version: find(ref, version, programs=wanted.programs, root=root))
+    if wanted.file:
+        with reading(wanted.file) as (source, name):
+            reader = Reader(source, name)
+            redacted = reader.header.redacted
+            write({"redacted": redacted})
+            for record in _exported(reader, wanted):
+                write(examine(record, host, redacted=redacted))
+        return
+    store = SQLiteStore(wanted.database)
+    await store.open()
+    try:
+        write({"redacted": []})
+        async for record in _stored(store, wanted):
+            write(examine(record, host))
+    finally:
+        await store.close()
+
+
+async def _stored(store: SQLiteStore, wanted: Wanted) -> AsyncIterator[Record]:
+    if wanted.sessions is not None:
+        for session_id in wanted.sessions:
+            yield await store.load(session_id)
+        return
+    async for row in pages(store, Filter(state=tuple(wanted.state), program=wanted.program, labels=wanted.labels)):
+        try:
+            yield await store.load(row.birth.id)
+        except UnknownSession:  # deleted meanwhile
+            continue
+
+
+def _exported(reader: Reader, wanted: Wanted) -> Iterator[Record]:
+    """The sessions of a file that are wanted, each with all its deliveries."""
+    known: dict[str, list[Delivery]] = {}
+    left = None if wanted.sessions is None else set(wanted.sessions)
+    for item in reader:
+        if not isinstance(item, Carried):
+            continue
+        record = _record(item, known)
+        if item.opening.forked:
+            known[item.birth.id] = record.deliveries
+        if left is None:
+            if _fits(item, wanted):
+                yield record
+        elif item.birth.id in left:
+            left.discard(item.birth.id)
+            yield record
+    for session_id in sorted(left or ()):
+        raise UnknownSession(session_id, wanted.file)
+
+
+def _record(item: Carried, known: dict[str, list[Delivery]]) -> Record:
+    birth, line = item.birth, item.head
+    deliveries = item.deliveries
+    if birth.origin is not None:
+        if birth.origin not in known:
+            raise UnknownSession(birth.origin, item.where)
+        deliveries = [*known[birth.origin][: birth.origin_n + 1], *deliveries]
+    head = Head(0, line.revision, line.state, line.n, 0, line.due_at, line.updated_at, line.metrics)
+    effects = [Effect(effect.q, "", effect.since) for effect in item.effects]
+    return Record(birth, head, deliveries, item.letters, effects)
+
+
+def _fits(item: Carried, wanted: Wanted) -> bool:
+    birth, program = item.birth, wanted.program
+    return (
+        (not wanted.state or item.head.state in wanted.state)
+        and (program is None or f":{birth.program}".endswith(f":{program}"))
+        and wanted.labels.items() <= birth.labels.items()
+    )
+
+
+def main() -> int:
+    wanted = msgspec.json.decode(sys.stdin.buffer.read(), type=Wanted)
+    with _apart() as out:
+        sys.path += [entry for entry in wanted.path if entry not in sys.path]
+        logging.getLogger("everhold").addHandler(logging.NullHandler())
+        try:
+            asyncio.run(check(wanted, lambda line: _write(out, line)))
+        except EverholdError as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
+    return 0
+
+
+def _apart() -> BinaryIO:
+    """Standard output for us alone; what programs write there goes to standard error."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return out
+
+
+def _write(out: BinaryIO, line: Any) -> None:
+    out.write(msgspec.json.encode(line) + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
