@@ -392,7 +392,9 @@ class ForeignCall(ProgramError):
     code = "foreign_call"
 
     def __init__(self, call: str) -> None:
-        super().__init__(f"{call} cannot be used inside a program: it reaches outside, and replay would repeat it")
+        super().__init__(
+            f"{call} cannot be used inside a program: it reaches outside, and replay would repeat it; use ctx.call"
+        )
         self.call = call
         self.hint = "Put it in a function and await ctx.call(function, …), or make it a tool."
 

@@ -1,21 +1,26 @@
 """A watch over what programs must not do themselves.
 
-An audit hook sees threads, processes, sockets, files and blocking sleeps while a program advances. Threads and
-processes are always refused. The rest is reported by `mode`: "off", "warn" (the default: one log line a place) or
-"refuse" (tests). Reading the wall clock or throwing dice through the C library raises no audit event and cannot be
-seen; replay in tests is the net for those.
+An audit hook sees threads, processes, sockets, files and blocking sleeps while a program advances, on that thread and
+nowhere else. Threads and processes are always refused. The rest is reported by `mode`: "off", "warn" (the default: one
+log line a place) or "refuse" (tests). What importing a module, making a traceback or reading time zones touches is not
+reported. Reading the wall clock and throwing dice raise no audit event and cannot be seen; replay is the net for those.
+
+A second thread looks at the time: an advance that takes longer than `limit` seconds is stopped, if it is Python code.
+A call into C cannot be stopped. Time at a debugger's prompt does not count.
 """
 
 from __future__ import annotations
 
-import ctypes
 import logging
+import os
 import sys
 import threading
 import time
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from everhold.core.errors import BadSetting, ForeignCall, Spinning
+from everhold.programs.caller import called, refusal
 
 if TYPE_CHECKING:
     from everhold.programs.python import PythonExecution
@@ -24,56 +29,73 @@ log = logging.getLogger("everhold.program")
 
 #: Audit events that are refused whatever the mode: what they start cannot be called back.
 REFUSED: Final = {
-    "_thread.start_new_thread": "starting a thread",
-    "_thread.start_joinable_thread": "starting a thread",
+    "_thread.start_new_thread": "_thread.start_new_thread",
+    "_thread.start_joinable_thread": "_thread.start_joinable_thread",
     "subprocess.Popen": "subprocess.Popen",
     "os.system": "os.system",
     "os.fork": "os.fork",
     "os.forkpty": "os.forkpty",
     "os.posix_spawn": "os.posix_spawn",
-    "os.spawn": "os.spawn",
-    "os.exec": "os.exec",
+    "os.spawn": "os.spawnv",
+    "os.exec": "os.execv",
     "os.startfile": "os.startfile",
     "pty.spawn": "pty.spawn",
 }
 #: Audit events that are reported.
 REPORTED: Final = {
     "open": "open",
-    "socket.connect": "socket.connect",
-    "socket.bind": "socket.bind",
-    "socket.getaddrinfo": "socket.getaddrinfo",
-    "socket.gethostbyname": "socket.gethostbyname",
-    "socket.sendto": "socket.sendto",
+    "builtins.input": "input",
     "time.sleep": "time.sleep",
     "sqlite3.connect": "sqlite3.connect",
+    "dbm.open": "dbm.open",
+    "mmap.__new__": "mmap.mmap",
     "urllib.Request": "urllib.request",
-    "os.remove": "os.remove",
-    "os.rename": "os.rename",
-    "os.mkdir": "os.mkdir",
-    "os.rmdir": "os.rmdir",
-    "os.listdir": "os.listdir",
-    "os.scandir": "os.scandir",
-    "os.putenv": "os.putenv",
-    "shutil.copyfile": "shutil.copyfile",
+    "http.client.connect": "http.client",
+    "ftplib.connect": "ftplib",
+    "imaplib.open": "imaplib",
+    "poplib.connect": "poplib",
+    "smtplib.connect": "smtplib",
+    "webbrowser.open": "webbrowser.open",
+    **{f"socket.{verb}": f"socket.{verb}" for verb in ("connect", "bind", "sendto", "sendmsg", "getaddrinfo")},
+    **{f"socket.{verb}": f"socket.{verb}" for verb in ("gethostbyname", "gethostbyaddr", "gethostname", "getnameinfo")},
+    **{f"os.{verb}": f"os.{verb}" for verb in ("remove", "rename", "link", "symlink", "mkdir", "rmdir", "truncate")},
+    **{f"os.{verb}": f"os.{verb}" for verb in ("listdir", "scandir", "chmod", "chown", "utime", "chdir", "kill")},
+    **{f"os.{verb}": f"os.{verb}" for verb in ("putenv", "unsetenv")},
+    **{f"shutil.{verb}": f"shutil.{verb}" for verb in ("copyfile", "copytree", "move", "rmtree", "make_archive")},
+    **{f"tempfile.{verb}": f"tempfile.{verb}" for verb in ("mkstemp", "mkdtemp")},
 }
 MODES: Final = ("off", "warn", "refuse")
+_WATCHED: Final = {**REPORTED, **REFUSED}
+#: Modules that read files for reasons that are not the program's.
+_READERS: Final = frozenset(
+    {
+        "_frozen_importlib",
+        "_frozen_importlib_external",
+        "importlib",
+        "inspect",
+        "linecache",
+        "logging",
+        "pkgutil",
+        "tokenize",
+        "traceback",
+        "warnings",
+        "zipimport",
+        "zoneinfo",
+    }
+)
+_DEBUGGERS: Final = ("bdb", "pdb", "pydevd", "debugpy", "_pydevd_bundle", "_pydev_bundle", "IPython")
 
 
 class _Settings:
     mode = "warn"
     limit = 10.0
-    installed = False
-
-
-class Mark(threading.local):
-    """Which execution advances in this thread, and since when."""
-
-    def __init__(self) -> None:
-        self.place = _Place(threading.get_ident())
-        _places.append(self.place)
+    hooked = False
+    patrolled = False
 
 
 class _Place:
+    """A thread: which execution advances there, and since when."""
+
     __slots__ = ("executing", "since", "struck", "thread")
 
     def __init__(self, thread: int) -> None:
@@ -83,16 +105,24 @@ class _Place:
         self.struck = False
 
 
-_places: list[_Place] = []
+class _Mark(threading.local):
+    def __init__(self) -> None:
+        thread = threading.get_ident()
+        self.place = _places[thread] = _Place(thread)
+
+
+_places: dict[int, _Place] = {}  # by thread; the number of one that ended is given to another
 _settings = _Settings()
-_mark = Mark()
+_mark = _Mark()
 _seen: set[tuple[str, int]] = set()
-_lock = threading.Lock()
-_interrupt = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_lock = threading.Lock()  # held while an advance is struck
 
 
-class Overtime(BaseException):
-    """Thrown into an advance that takes too long; not an Exception, so that `except Exception` lets it pass."""
+class Overtime(SystemExit):
+    """Thrown into an advance that takes too long.
+
+    A kind of SystemExit, because that is what `except Exception` lets pass and what tasks pass on at once.
+    """
 
 
 def configure(*, mode: str | None = None, limit: float | None = None) -> None:
@@ -102,6 +132,8 @@ def configure(*, mode: str | None = None, limit: float | None = None) -> None:
             raise BadSetting("purity", f"{mode!r} is none of {', '.join(MODES)}")
         _settings.mode = mode
     if limit is not None:
+        if not limit > 0:
+            raise BadSetting("limit", f"{limit!r} is not a number of seconds")
         _settings.limit = limit
 
 
@@ -110,7 +142,7 @@ def overtime() -> Spinning:
 
 
 class watched:
-    """Marks that an execution advances on this thread."""
+    """Marks that an execution advances on this thread. Raises `Overtime` at the end if it was struck and went on."""
 
     __slots__ = ("_before", "_execution", "_place")
 
@@ -118,71 +150,126 @@ class watched:
         self._execution = execution
 
     def __enter__(self) -> None:
-        if not _settings.installed:
+        if not _settings.patrolled:
             _install()
         place = self._place = _mark.place
         self._before = place.executing
         place.since = time.monotonic()
         place.executing = self._execution
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         place = self._place
         place.executing = self._before
-        if place.struck:  # take back what was thrown a moment too late
-            _interrupt(ctypes.c_ulong(place.thread), None)
+        if place.struck:
             place.struck = False
+            _take_back(place)
+            if kind is None:
+                raise Overtime
+
+
+def leave() -> None:
+    """Make sure that nothing advances on this thread: what was thrown may have hit the leaving itself."""
+    _mark.place.executing = None
 
 
 def _install() -> None:
     with _lock:
-        if not _settings.installed:
+        if not _settings.hooked:
             sys.addaudithook(_hear)
+            _settings.hooked = True
+        if not _settings.patrolled:
             threading.Thread(target=_patrol, name="everhold-watch", daemon=True).start()
-            _settings.installed = True
+            _settings.patrolled = True
+
+
+def _after_fork() -> None:
+    """A child process has the hook, but not the thread."""
+    global _lock
+    _lock = threading.Lock()
+    _settings.patrolled = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _hear(event: str, args: tuple[Any, ...]) -> None:
-    if (event not in REFUSED and event not in REPORTED) or _mark.place.executing is None:
+    if event not in _WATCHED:
         return
-    refused = REFUSED.get(event)
-    if refused is not None:
-        raise ForeignCall(refused)
-    reported = REPORTED.get(event)
-    if reported is not None and _settings.mode != "off":
-        _report(reported, event, args)
+    executing = _mark.place.executing
+    if executing is None:
+        return
+    name, frame = _WATCHED[event], sys._getframe(1)
+    if event in REFUSED:
+        raise refusal(name, frame)
+    if _settings.mode != "off" and not _is_read_by_others(frame):
+        if event == "open" and args:
+            name = f"open({args[0]!r})"
+        _report(executing, name, frame)
 
 
-def _report(name: str, event: str, args: tuple[Any, ...]) -> None:
-    frame: Any = sys._getframe(2)
+def _is_read_by_others(frame: FrameType | None) -> bool:
     while frame is not None:
-        file = frame.f_code.co_filename
-        if file.startswith("<frozen importlib") or file.endswith(("linecache.py", "traceback.py", "inspect.py")):
-            return  # an import, or the making of a traceback
-        if frame.f_code.co_name in ("fire", "drain") and "everhold" in file:
-            break
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] in _READERS:
+            return True
+        if module == "everhold.programs.loop":
+            return False
         frame = frame.f_back
+    return False
+
+
+def _report(executing: PythonExecution, name: str, frame: FrameType) -> None:
     if _settings.mode == "refuse":
-        raise ForeignCall(name + (f"({args[0]!r})" if event == "open" and args else ""))
-    caller: Any = sys._getframe(2)
-    place = (caller.f_code.co_filename, caller.f_lineno)
-    if place not in _seen:
-        _seen.add(place)
-        log.warning(
-            "%s in a program (%s, line %d): replay repeats it; use ctx.call",
-            name,
-            place[0],
-            place[1],
-            stacklevel=2,
-        )
+        raise ForeignCall(called(name, frame))
+    place = (frame.f_code.co_filename, frame.f_lineno)
+    if place in _seen or executing.loop.dropped:
+        return
+    _seen.add(place)
+    words = "%s in a program (%s, line %d): replay repeats it; use ctx.call"
+    log.warning(words, called(name, frame), place[0], place[1])
 
 
 def _patrol() -> None:
-    """Stop an advance that runs too long. A call into C cannot be stopped."""
     while True:
         time.sleep(min(0.25, _settings.limit / 4))
         now = time.monotonic()
-        for place in _places:
+        for place in list(_places.values()):
             running = place.executing
-            if running is not None and now - place.since > _settings.limit and place.executing is running:
-                place.struck = True
-                _interrupt(ctypes.c_ulong(place.thread), ctypes.py_object(Overtime))
+            if running is not None and now - place.since > _settings.limit:
+                if _is_debugged(place.thread):
+                    place.since = now
+                else:
+                    _strike(place, running)
+
+
+def _strike(place: _Place, running: PythonExecution) -> None:
+    """Throw `Overtime` into a thread. Whoever leaves an advance looks at `struck` after `executing` is cleared, so the
+    order here means that nothing is thrown at what comes after it."""
+    with _lock:
+        place.struck = True
+        if place.executing is running:
+            _throw(place.thread, Overtime)
+        else:
+            place.struck = False
+
+
+def _take_back(place: _Place) -> None:
+    with _lock:
+        _throw(place.thread, None)
+
+
+def _throw(thread: int, error: type[BaseException] | None) -> None:
+    import ctypes
+
+    thrown = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), thrown)
+
+
+def _is_debugged(thread: int) -> bool:
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] in _DEBUGGERS:
+            return True
+        frame = frame.f_back
+    return False

@@ -19,6 +19,7 @@ from everhold.core.errors import (
     EverholdError,
     Expired,
     OutcomeUnknown,
+    Overtaken,
     Spinning,
     Stuck,
     VersionMissing,
@@ -32,7 +33,7 @@ from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.ports.program import Call, Program
 from everhold.programs import asyncio_parts, purity
 from everhold.programs.context import PythonContext
-from everhold.programs.loop import Future, Loop, Task
+from everhold.programs.loop import PARKED, Future, Loop, Task
 
 asyncio_parts.install()
 
@@ -63,7 +64,6 @@ class PythonExecution:
             salt=hash_of(birth.seeds[0].seed)
         )
         self.n = -1
-        self.replaying = False
         self.cancelled = False
         self.recorded_versions: dict[str, int] = {}  # of the delivery being replayed
         self.versions: dict[str, int] = {}
@@ -88,24 +88,21 @@ class PythonExecution:
         loop = self.loop
         self.n, loop.now = n, at
         self._asked, self._withdrawn, self._notes, self.llm_asked = [], [], None, 0
-        with purity.watched(self):
-            if self._root is None:
-                self._begin()
-            for answer in answers:
-                self._hand_over(answer)
-            if fired:
-                loop.fire()
-            if cancel is not None:
-                self._cancel(cancel)
-            else:
-                try:
-                    loop.drain()
-                except Spinning as error:
-                    return self._end(Raised(str(error), "Spinning", "", n))
-                except purity.Overtime:
-                    return self._end(Raised(str(purity.overtime()), "Spinning", "", n))
-                except SystemExit as error:
-                    return self._end(Raised(f"SystemExit: {error}", "SystemExit", "", n))
+        if loop.dropped:
+            raise Overtaken(self.birth.id, n)
+        try:
+            with purity.watched(self):
+                if self._root is None:
+                    self._begin()
+                for answer in answers:
+                    self._hand_over(answer)
+                if fired:
+                    loop.fire()
+                if cancel is not None:
+                    self._cancel(cancel)
+                loop.drain()
+        except BaseException as error:
+            return self._broken(error, cancel)
         return self._reply(cancel)
 
     def effect(self, q: int) -> Callable[[], Any] | None:
@@ -115,9 +112,16 @@ class PythonExecution:
         return self._children.get(q)
 
     def drop(self) -> None:
-        self.loop.drop()
+        if self.loop.dropped:
+            return
+        try:
+            with purity.watched(self):
+                self.loop.drop()
+        except purity.Overtime:
+            purity.leave()
         self._pending.clear()
         self._effects.clear()
+        self._children.clear()
 
     # ---- being run
 
@@ -125,6 +129,7 @@ class PythonExecution:
         arguments = self.program.arguments(self.birth.args)
         coro: Any = self.program.body(self.context, **arguments)
         self._root = self.loop.create_task(coro)
+        PARKED.add(self.loop)
 
     def _hand_over(self, answer: Answer) -> None:
         pending = self._pending.pop(answer.q, None)
@@ -148,10 +153,16 @@ class PythonExecution:
         self.cancelled = True
         assert self._root is not None
         self._root.cancel(reason)
-        try:
-            self.loop.drain()
-        except (Spinning, purity.Overtime, SystemExit):
-            pass
+
+    def _broken(self, error: BaseException, cancel: str | None) -> Reply:
+        """An advance that did not come to its pause. Ctrl-C and mistakes of ours go up: nothing may be committed."""
+        purity.leave()
+        if isinstance(error, purity.Overtime):
+            error = purity.overtime().with_traceback(error.__traceback__)
+        if not isinstance(error, Spinning | SystemExit):
+            self.drop()
+            raise error
+        return self._end(raised(error, self.n) if cancel is None else Stopped(cancel))
 
     def _reply(self, cancel: str | None) -> Reply:
         assert self._root is not None
@@ -168,8 +179,6 @@ class PythonExecution:
         if root.cancelled():
             return Raised("CancelledError: the program cancelled itself", "CancelledError", "", self.n)
         error = root.exception()
-        if isinstance(error, purity.Overtime):
-            error = purity.overtime().with_traceback(error.__traceback__)
         if error is None:
             try:
                 return Returned(unfit(root.result(), self.program.types.get("return"), "the return value"))
@@ -179,8 +188,7 @@ class PythonExecution:
 
     def _stuck(self) -> Outcome:
         names = [f"{task.path} ({_place(task)})" for task in self.loop.living()]
-        error = Stuck(names)
-        return Raised(str(error), "Stuck", "", self.n)
+        return raised(Stuck(names), self.n)
 
     def _end(self, outcome: Outcome) -> Reply:
         self.drop()
@@ -217,8 +225,16 @@ class PythonExecution:
         return q
 
     @property
+    def replaying(self) -> bool:
+        return self.loop.replaying
+
+    @replaying.setter
+    def replaying(self, value: bool) -> None:
+        self.loop.replaying = value
+
+    @property
     def silent(self) -> bool:
-        return self.replaying or self.loop.dropped
+        return self.loop.replaying or self.loop.dropped
 
     @property
     def notes(self) -> Notes:
