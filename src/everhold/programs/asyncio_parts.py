@@ -143,13 +143,13 @@ def _guard(original: Any, name: str) -> Any:
 
 
 #: What a program may not do although none of our loop's methods is asked: where it is, and what people call it.
-_GUARDED: Final[tuple[tuple[Any, str, str], ...]] = (
+_GUARDED: Final[list[tuple[Any, str, str]]] = [
     (asyncio, "run", "asyncio.run"),
     (asyncio, "new_event_loop", "asyncio.new_event_loop"),
     (asyncio.events, "new_event_loop", "asyncio.new_event_loop"),
     (asyncio.Runner, "run", "asyncio.Runner.run"),
     (concurrent.futures.Future, "__init__", "concurrent.futures.Future"),
-)
+]
 
 
 def install() -> None:

@@ -19,6 +19,7 @@ _STDLIB: Final = sys.stdlib_module_names - {"__main__", "test"}
 #: Modules that only pass a call on.
 _PASSING: Final = frozenset({"contextlib", "functools"})
 _HERE: Final = "everhold.programs."
+_WATCH: Final = "everhold.programs.purity"
 
 
 def refusal(plain: str, frame: FrameType | None) -> ForeignCall:
@@ -36,12 +37,16 @@ def called(plain: str, frame: FrameType | None) -> str:
             outermost = passed
     if outermost is None:
         return plain
-    name = _name(outermost)
-    return name if _is_stdlib(_module(outermost)) or name == plain else f"{name} ({plain})"
+    name, module = _name(outermost), _module(outermost)
+    if module.startswith("everhold."):
+        return f"{name} (see ctx.run and ctx.spawn)"
+    return name if _is_stdlib(module) else f"{name} ({plain})"
 
 
 def _libraries(frame: FrameType | None) -> Iterator[FrameType]:
     """The frames between a refused call and the program's own code, innermost first."""
+    while frame is not None and _module(frame) == _WATCH:
+        frame = frame.f_back
     while frame is not None and _is_library(frame):
         yield frame
         frame = frame.f_back

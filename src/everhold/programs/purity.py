@@ -11,6 +11,7 @@ A call into C cannot be stopped. Time at a debugger's prompt does not count.
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import sys
@@ -113,6 +114,7 @@ class _Mark(threading.local):
 
 _places: dict[int, _Place] = {}  # by thread; the number of one that ended is given to another
 _settings = _Settings()
+_begin: Final = _thread.start_new_thread
 _mark = _Mark()
 _seen: set[tuple[str, int]] = set()
 _lock = threading.Lock()  # held while an advance is struck
@@ -176,10 +178,17 @@ def _install() -> None:
     with _lock:
         if not _settings.hooked:
             sys.addaudithook(_hear)
+            if sys.version_info < (3, 12):  # where starting a thread is no audit event
+                _thread.start_new_thread = threading._start_new_thread = _start_new_thread  # type: ignore[attr-defined]
             _settings.hooked = True
         if not _settings.patrolled:
             threading.Thread(target=_patrol, name="everhold-watch", daemon=True).start()
             _settings.patrolled = True
+
+
+def _start_new_thread(*args: Any) -> int:
+    sys.audit("_thread.start_new_thread", *args)
+    return _begin(*args)
 
 
 def _after_fork() -> None:
