@@ -22,12 +22,13 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.errors import BadArguments, BadSetting, StoreUnavailable
-from everhold.core.session import Birth, State
+from everhold.core.session import Birth, SessionId, State
 from everhold.core.status import PendingFilter, snapshot, snapshots
 from everhold.drive import redact as redaction
 from everhold.drive import transfer, view
 from everhold.drive.check import Checked, Report
 from everhold.drive.exported import Header
+from everhold.drive.meant import meant
 from everhold.drive.sweep import Swept, sweep, swept_states
 from everhold.drive.transfer import Exported, File, Imported
 from everhold.drive.view import Step
@@ -61,6 +62,10 @@ class Archive:
     _settings: Settings | None
 
     # ---- look into
+
+    async def find(self, name: str) -> SessionId:
+        """The session that is meant by its id, by the beginning of it, by its key, or by "@last", the newest."""
+        return await meant(self.store, name, self._settings.shown if self._settings is not None else self.store.where)
 
     async def steps(self, session_id: str) -> list[Step]:
         """The journal of a session: each step with what was handed to the program and what it asked in return."""
@@ -160,8 +165,10 @@ class Archive:
         )
         if file is not None:
             return await _checked(msgspec.structs.replace(request, file=str(Path(file).resolve())), str(file))
-        if found is not None and found.path is not None:
-            return await _checked(msgspec.structs.replace(request, database=str(found.path)), found.shown)
+        path = found.path if found is not None else getattr(self.store, "path", None)
+        if path is not None:
+            source = found.shown if found is not None else self.store.where
+            return await _checked(msgspec.structs.replace(request, database=str(Path(path).resolve())), source)
         return await self._check_copy(request, ids, wanted)
 
     async def _check_copy(self, request: Wanted, ids: list[str] | None, wanted: Filter) -> Report:

@@ -24,7 +24,9 @@ from everhold.core.codec import JSON
 from everhold.core.errors import EverholdError, Waiting
 from everhold.core.observe import Observer
 from everhold.core.query import Usage
+from everhold.core.session import SessionId
 from everhold.core.status import OpenQuery, Status
+from everhold.drive.explain import Explanation
 from everhold.packages.find import refuse_while_loading
 from everhold.ports.program import Call, Clock
 from everhold.ports.store import Problem
@@ -176,6 +178,10 @@ class BlockingRuntime:
         """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
         return self._wait(self._runtime.wait(session_id, timeout))
 
+    def explain(self, session_id: str) -> Explanation:
+        """Say in sentences why a session is where it is, and what moves it. Reads, and replays without effects."""
+        return self._wait(self._runtime.explain(session_id))
+
     def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
         """The open questions of all sessions, oldest first."""
         return self._wait(self._runtime.inbox(kind=kind, to=to, limit=limit))
@@ -239,6 +245,10 @@ class BlockingRuntime:
     def verify(self) -> list[Problem]:
         """Look for gaps, dangling references and damage; an empty list means that all is well."""
         return self._wait(self._runtime.verify())
+
+    def find(self, name: str) -> SessionId:
+        """The session that is meant by its id, by the beginning of it, by its key, or by "@last", the newest."""
+        return self._wait(self._runtime.find(name))
 
     def steps(self, session_id: str) -> list[Step]:
         """The journal of a session: each step with what was handed to the program and what it asked in return."""

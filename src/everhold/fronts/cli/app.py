@@ -24,12 +24,15 @@ GROUPS: Final = {
         "show": "look",
         "explain": "tell",
         "watch": "look",
+        "replay": "tape",
+        "diff": "tape",
+        "check": "move",
         "usage": "look",
         "info": "tell",
         "doctor": "tell",
     },
     "Answer": {"inbox": "look", "answer": "answer", "signal": "answer", "cancel": "answer"},
-    "Keep": {"delete": "keep", "db": "keep"},
+    "Keep": {"export": "move", "import": "move", "delete": "keep", "db": "keep"},
 }
 
 

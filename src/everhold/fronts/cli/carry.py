@@ -42,6 +42,11 @@ def _carried(
     house: House, status: Status, *, llm: Answerer | None, wait: float | None, talks: bool, name: str
 ) -> Status:
     while not isinstance(status, Finished):
+        if isinstance(status, Accepted):
+            if not status.remaining and wait == 0:
+                return status  # its program is elsewhere
+            status = house.runtime.status(status.session_id)
+            continue
         if not isinstance(status, Paused) or not status.queries:
             if wait is None and talks:
                 click.secho(headline(status, name), dim=True, err=True)
@@ -56,8 +61,6 @@ def _carried(
             status = _by_person(house, status.queries[0], name)
         else:
             return status
-        if isinstance(status, Accepted):
-            status = house.runtime.status(status.session_id)
     return status
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from everhold.core.errors import BadId, BadSetting, StoreUnavailable, UnknownSession
+from everhold.core.errors import BadSetting, StoreUnavailable
 
 if TYPE_CHECKING:
     from everhold.answerers import Spec
@@ -121,7 +121,7 @@ class House:
 
     def session(self, meant: str) -> str:
         """The id that `@last`, an id, a unique prefix of one, or a key means."""
-        return self.ask(lambda runtime: _meant(runtime, meant))
+        return self.runtime.find(meant)
 
     def record(self, session_id: str, since: int = 0) -> Record:
         return self.ask(lambda runtime: runtime.store.load(session_id, since))
@@ -207,41 +207,6 @@ def _refuse_absent(found: Settings) -> None:
             "there is no such file" + ("" if where == "argument" else f" ({where} names it)"),
             "`everhold run` makes it; `everhold info` says where everhold looks.",
         )
-
-
-async def _meant(runtime: Runtime, name: str) -> str:
-    if name == "@last":
-        return await _last(runtime)
-    if not name:
-        raise BadId(name, "it is empty")
-    listed = await runtime.sessions(prefix=name, limit=4)
-    ids = [info.session_id for info in listed]
-    if name in ids:
-        return name
-    by_key = await runtime.store.find(name)
-    if by_key is not None:
-        return by_key
-    if len(ids) == 1 and len(name) > 2:
-        return ids[0]
-    if ids:
-        shown = ", ".join(session_id[: SHORT + 4] for session_id in ids[:3])
-        raise _hinted(BadId(name, f"several sessions begin with it: {shown}…"), "Give more of the id, or its key.")
-    raise UnknownSession(name, runtime.database)
-
-
-async def _last(runtime: Runtime) -> str:
-    after = None
-    while listed := await runtime.sessions(limit=100, after=after):
-        for info in listed:
-            if info.parent is None:
-                return info.session_id
-        after = listed[-1].session_id
-    raise UnknownSession("@last", runtime.database)
-
-
-def _hinted(error: BadId, hint: str) -> BadId:
-    error.hint = hint
-    return error
 
 
 def written(path: str, what: str) -> str:

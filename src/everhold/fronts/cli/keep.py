@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from everhold.core.errors import BadArguments, BadSetting, NotAllowed
-from everhold.fronts.cli.house import Duration, at_terminal, called, common, opened, session_argument, settings_of
-from everhold.fronts.cli.paper import footer, json_out, plural, table
+from everhold.core.errors import BadSetting, NotAllowed
+from everhold.fronts.cli.house import SHORT, Duration, at_terminal, common, opened, pairs, session_argument, settings_of
+from everhold.fronts.cli.paper import busy, footer, json_out, plural, table
+
+if TYPE_CHECKING:
+    from everhold.archive import Swept
 
 
 @click.command("delete")
@@ -62,7 +66,8 @@ def verify_(database: str | None, as_json: bool) -> int:
     from everhold.fronts.wire import Exit
 
     with opened(database) as house:
-        problems = house.runtime.verify()
+        with busy("verifying", quiet=as_json):
+            problems = house.runtime.verify()
         if as_json:
             import msgspec
 
@@ -81,37 +86,48 @@ def verify_(database: str | None, as_json: bool) -> int:
 
 
 @db_.command("gc")
+@click.option("--older-than", type=Duration(), help="Those that did not move for so long: 12h, 30d.")
+@click.option("--keep-last", type=int, metavar="N", help="Those before the newest N.")
 @click.option(
-    "--older-than", type=Duration(), required=True, help="Sessions that ended and did not move for so long: 30d."
+    "--state", "states", multiple=True, help="completed and cancelled, unless you say which; may be repeated."
 )
-@click.option("--state", multiple=True, default=("completed", "cancelled"), show_default=True, help="In which states.")
+@click.option("--program", help="Only those of this program.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
 @common
 def gc_(
-    older_than: float, state: tuple[str, ...], yes: bool, dry_run: bool, database: str | None, as_json: bool
+    older_than: float | None,
+    keep_last: int | None,
+    states: tuple[str, ...],
+    program: str | None,
+    labels: tuple[str, ...],
+    yes: bool,
+    dry_run: bool,
+    database: str | None,
+    as_json: bool,
 ) -> None:
-    """Delete sessions that ended long ago. Nothing is ever deleted unless you ask."""
-    alive = {"running", "paused"} & set(state)
-    if alive:
-        raise BadArguments("gc", f"a {alive.pop()} session has not ended; cancel it first")
+    """Delete sessions that have ended. Nothing is ever deleted unless you ask."""
+    told = pairs(labels, "--label")
     with opened(database) as house:
-        listed = house.runtime.sessions(state=list(state), older_than=older_than, limit=1_000_000)
-        if not dry_run and listed:
-            _confirm(f"Forget {plural(len(listed), 'session')} for good?", yes)
-        if not dry_run:
-            from everhold.fronts.cli.progress import tracked
 
-            for info in tracked(listed, "deleting", quiet=as_json):
-                house.runtime.delete(info.session_id)
+        def sweep(only_look: bool) -> Swept:
+            return house.runtime.sweep(
+                states, older_than=older_than, keep_last=keep_last, program=program, labels=told, dry_run=only_look
+            )
+
+        swept = sweep(True)
+        if swept.deleted and not dry_run:
+            _confirm(f"Forget {plural(len(swept.deleted), 'session')} for good?", yes)
+            with busy("deleting", quiet=as_json):
+                swept = sweep(False)
         if as_json:
-            ids = [info.session_id for info in listed]
-            return json_out({"database": house.database, "deleted": [] if dry_run else ids, "found": ids})
-        verb = "would be deleted" if dry_run else "deleted"
-        click.echo(f"{plural(len(listed), 'session')} {verb}")
-        if dry_run:
-            for info in listed:
-                click.echo(f"  {called(info.session_id, info.key)}")
+            import msgspec
+
+            return json_out({"database": house.database, **msgspec.to_builtins(swept), "dry_run": dry_run})
+        click.echo(f"{plural(len(swept.deleted), 'session')} {'would be deleted' if dry_run else 'deleted'}")
+        for session_id, why in swept.kept.items():
+            click.echo(f"  kept {session_id[:SHORT]}: {why}")
         footer(house.database)
 
 
@@ -137,7 +153,7 @@ def copy_(target: str, database: str | None, as_json: bool) -> None:
     found = settings_of(database)
     if found.path is None:
         raise BadSetting("database", f"{found.shown} is not a file; only an SQLite database is copied like this")
-    with opened(database):
+    with opened(database), busy("copying", quiet=as_json):
         size = copy(found.path, Path(target))
     if as_json:
         return json_out({"database": found.shown, "copy": str(Path(target).resolve()), "bytes": size})

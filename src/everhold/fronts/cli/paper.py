@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import re
+import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import click
@@ -61,6 +63,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequen
     for row in cells:
         grid.add_row(*row)
     console.print(grid)
+
+
+@contextmanager
+def busy(words: str, *, quiet: bool = False) -> Iterator[None]:
+    """A sign of life while something takes long; nothing where nobody looks."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{words}…"):
+        yield
 
 
 def footer(database: str) -> None:

@@ -15,9 +15,7 @@ from everhold.fronts.cli.house import common, opened, session_argument, settings
 from everhold.fronts.cli.paper import clean, footer, json_out
 
 if TYPE_CHECKING:
-    from everhold.drive.explain import Explanation
     from everhold.packages.settings import Settings
-    from everhold.runtime import Runtime
 
 
 @click.command("explain")
@@ -27,7 +25,7 @@ def explain_(session: str, database: str | None, as_json: bool) -> None:
     """Say why a session is where it is, and what moves it."""
     with opened(database) as house:
         session_id = house.session(session)
-        told = house.ask(lambda runtime: _explained(runtime, session_id))
+        told = house.runtime.explain(session_id)
         if as_json:
             import msgspec
 
@@ -40,15 +38,6 @@ def explain_(session: str, database: str | None, as_json: bool) -> None:
         for sentence in told.moves:
             click.echo(f"  {clean(sentence)}")
         footer(house.database)
-
-
-async def _explained(runtime: Runtime, session_id: str) -> Explanation:
-    from everhold.drive.explain import explain
-
-    record = await runtime.store.load(session_id)
-    workers = {worker.id: worker for worker in await runtime.store.workers()}
-    living = await runtime._dispatch.alive()
-    return explain(record, runtime._sessions.host, workers, living, runtime.clock.now())
 
 
 @click.command("info")

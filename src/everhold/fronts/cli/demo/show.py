@@ -108,7 +108,7 @@ def _looking(folder: Path, act: Callable[[Any, str], Any]) -> Any:
     from everhold.runtime import open as open_runtime
 
     async def looked() -> Any:
-        async with open_runtime(database_in(folder), recover=False) as runtime:
+        async with open_runtime(database_in(folder), llm=[], recover=False) as runtime:  # no model: only a look
             return await act(runtime, str(await runtime.store.find(KEY)))
 
     return asyncio.run(looked())

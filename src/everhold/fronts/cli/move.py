@@ -1,0 +1,149 @@
+"""Commands that take sessions elsewhere, and that ask whether they would go on: export, import, check."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everhold.fronts.cli.house import SHORT, common, opened, pairs
+from everhold.fronts.cli.paper import busy, footer, json_out, line, plural
+
+if TYPE_CHECKING:
+    from everhold.drive.check import Checked, Report
+
+_PARTS = ("prompts", "answers", "notes", "arguments")
+
+
+@click.command("export")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@click.option("-o", "--out", "file", metavar="FILE", required=True, help="Where to write; - is standard output.")
+@click.option("--state", multiple=True, help="All in this state, instead of naming sessions; may be repeated.")
+@click.option("--program", help="All of this program.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="All with this label.")
+@click.option("--values", is_flag=True, help="Also the durable values that they used.")
+@click.option("--redact", is_flag=True, help="Without texts: enough for `check`, not for `import`.")
+@click.option("--redact-part", "parts", multiple=True, type=click.Choice(_PARTS), help="Only these; may be repeated.")
+@common
+def export_(
+    sessions: tuple[str, ...],
+    file: str,
+    state: tuple[str, ...],
+    program: str | None,
+    labels: tuple[str, ...],
+    values: bool,
+    redact: bool,
+    parts: tuple[str, ...],
+    database: str | None,
+    as_json: bool,
+) -> None:
+    """Write sessions and their children to a file, for another database or for `check`."""
+    with opened(database) as house:
+        ids = [house.session(name) for name in sessions]
+        target: Any = sys.stdout.buffer if file == "-" else file
+        with busy("exporting", quiet=as_json):
+            done = house.runtime.export(
+                target,
+                ids or None,
+                state=list(state) or None,
+                program=program,
+                labels=pairs(labels, "--label"),
+                values=values,
+                redact=list(parts) or redact,
+            )
+        if file == "-":
+            return
+        if as_json:
+            return json_out({"database": house.database, "file": file, "sessions": done.sessions})
+        click.echo(f"wrote {plural(len(done.sessions), 'session')} to {file}")
+        footer(house.database)
+
+
+@click.command("import")
+@click.argument("file")
+@click.option("--skip", is_flag=True, help="Leave sessions that are here already as they are, instead of refusing.")
+@common
+def import_(file: str, skip: bool, database: str | None, as_json: bool) -> None:
+    """Take in the sessions of an exported file; they go on here. - is standard input."""
+    source: Any = sys.stdin.buffer if file == "-" else file
+    with opened(database, makes=True) as house:
+        with busy("importing", quiet=as_json):
+            done = house.runtime.import_(source, existing="skip" if skip else "refuse")
+        if as_json:
+            told = {"sessions": done.sessions, "skipped": done.skipped, "values": done.values}
+            return json_out({"database": house.database, **told})
+        more = f"; {len(done.skipped)} were here already" if done.skipped else ""
+        click.echo(f"took in {plural(len(done.sessions), 'session')}{more}")
+        footer(house.database)
+
+
+@click.command("check")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@click.option("--file", metavar="FILE", help="Sessions of an exported file, instead of the database.")
+@click.option("--program", help="Only those of this program.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label.")
+@click.option("--all", "all_", is_flag=True, help="Also those that have ended.")
+@common
+def check_(
+    sessions: tuple[str, ...],
+    file: str | None,
+    program: str | None,
+    labels: tuple[str, ...],
+    all_: bool,
+    database: str | None,
+    as_json: bool,
+) -> int:
+    """Say which sessions would not go on under the code as it is now; run it before a deploy.
+
+    Every session that runs or waits is replayed without effects; nothing is changed. Exits with 5 if one would not.
+    """
+    from everhold.fronts.wire import Exit
+
+    with opened("memory://" if file is not None and database is None else database) as house:
+        ids = [house.session(name) for name in sessions] if file is None else list(sessions)
+        with busy("checking", quiet=as_json):
+            report = house.runtime.check(
+                ids or None,
+                file=file,
+                state=None if all_ else ("running", "paused"),
+                program=program,
+                labels=pairs(labels, "--label"),
+            )
+        if as_json:
+            _as_json(report)
+        else:
+            _in_words(report)
+        return Exit.OK if report.ok else Exit.PROGRAM
+
+
+def _as_json(report: Report) -> None:
+    import msgspec
+
+    json_out(
+        {"database": report.source, "ok": report.ok, "counts": report.counts, **_rows(msgspec.to_builtins(report))}
+    )
+
+
+def _rows(told: dict[str, Any]) -> dict[str, Any]:
+    return {name: told[name] for name in ("checked", "redacted", "python", "hash_seed")}
+
+
+def _in_words(report: Report) -> None:
+    for one in report.checked:
+        if one.verdict != "ok":
+            _tell(one)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(report.counts.items()))
+    click.secho(f"{plural(len(report.checked), 'session')} checked: {counts or 'nothing to check'}", bold=True)
+    footer(report.source)
+
+
+def _tell(one: Checked) -> None:
+    color = None if one.goes_on else "red"
+    click.secho(f"{one.verdict} · {one.session_id[:SHORT]} · {one.program}", fg=color)
+    for word in one.reworded[:5]:
+        click.echo(f"  step {word.step}, {word.query_id}: {line(word.recorded, 60)!r} is now {line(word.asked, 60)!r}")
+    if one.reason:
+        click.echo(f"  {one.reason}")
+    if one.hint:
+        click.echo(f"  hint: {one.hint}")

@@ -1,0 +1,177 @@
+"""The command line as people meet it: real processes, real terminals, real kills."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import everhold
+
+@everhold.program
+async def refund(ctx: everhold.Context, order: str) -> str:
+    reason = await ctx.llm(f"Why did {order} come back?")
+    if not await ctx.approval(f"Refund {order}? {reason}"):
+        return "declined"
+    return "refunded"
+"""
+
+
+def everhold(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "everhold", *words],
+        cwd=cwd,
+        env={**os.environ, "EVERHOLD_DATABASE_URL": "sqlite:///app.db", **env},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def test_the_demo_holds_what_it_claims(tmp_path: Path) -> None:
+    done = everhold("demo", cwd=tmp_path, TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("✓") == 6
+    assert "kill -9" in done.stdout
+    assert "none of them was asked for twice" in done.stdout
+
+
+def test_the_demo_needs_no_network_and_no_settings(tmp_path: Path) -> None:
+    """Neither a model in the settings that is not installed nor a proxy that leads nowhere matters to it."""
+    (tmp_path / "everhold.toml").write_text('llm = "anthropic:claude-sonnet-4-6"\n')
+    done = everhold("demo", cwd=tmp_path, TMPDIR=str(tmp_path), HTTPS_PROXY="http://127.0.0.1:9")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_init_makes_passes_its_test_and_runs(tmp_path: Path) -> None:
+    done = everhold("init", "post", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "post" / "README.md").read_text().splitlines()) <= 12
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path / "post",
+        capture_output=True,
+        text=True,
+    )
+    assert "2 passed" in tested.stdout, tested.stdout
+    env = {**os.environ}
+    env.pop("EVERHOLD_DATABASE_URL", None)
+    ran = subprocess.run(
+        [sys.executable, "-m", "everhold", "run", "post", "topic=trains", "--answer-with", "cat"],
+        cwd=tmp_path / "post",
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 10, ran.stderr
+    assert json.loads(ran.stdout)["kind"] == "approval"
+    assert (tmp_path / "post" / "post.db").exists()
+
+
+def test_a_killed_run_goes_on_where_it_was(shop: Path) -> None:
+    """The command that answers is slow; the process is killed while it runs, and nothing recorded is lost."""
+    slow = f"{sys.executable} -c 'import time; time.sleep(30)'"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "everhold", "run", "shop.py:refund", "order=7", "--key", "k", "--answer-with", slow],
+        cwd=shop,
+        env={**os.environ, "EVERHOLD_DATABASE_URL": "sqlite:///app.db"},
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    wait_for(lambda: "works on llm" in everhold("explain", "k", cwd=shop).stdout)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert "is gone" in everhold("explain", "k", cwd=shop).stdout
+    done = everhold("run", "shop.py:refund", "order=7", "--key", "k", "--answer-with", "cat", cwd=shop)
+    assert json.loads(done.stdout)["prompt"] == "Refund 7? Why did 7 come back?"
+
+
+def test_a_process_without_the_program_can_answer(shop: Path, tmp_path: Path) -> None:
+    everhold("run", "shop.py:refund", "order=7", "--key", "k", cwd=shop)
+    (shop / "shop.py").rename(shop / "elsewhere.txt")
+    done = everhold("answer", "k", "it broke", cwd=shop)
+    assert done.returncode == 0
+    assert done.stderr.startswith("accepted · k · ready to go on where its program is")
+    (shop / "elsewhere.txt").rename(shop / "shop.py")
+    done = everhold("run", "-c", "k", "--wait", "10", cwd=shop)
+    assert json.loads(done.stdout)["prompt"] == "Refund 7? it broke"
+
+
+def wait_for(holds: object, timeout: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not holds():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+# ---- a real terminal
+
+
+class Terminal:
+    """A command with a terminal of its own."""
+
+    def __init__(self, cwd: Path, *words: str) -> None:
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(cwd)
+            os.environ["EVERHOLD_DATABASE_URL"] = "sqlite:///app.db"
+            os.execv(sys.executable, [sys.executable, "-m", "everhold", *words])
+        self.text = ""
+
+    def until(self, words: str) -> None:
+        deadline = time.monotonic() + 30
+        while words not in self.text:
+            assert time.monotonic() < deadline, self.text
+            self._read()
+
+    def _read(self) -> bool:
+        try:
+            some = os.read(self._fd, 4096).decode()
+        except OSError:
+            return False
+        self.text += some
+        return bool(some)
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def end(self) -> int:
+        while self._read():
+            pass
+        os.close(self._fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*use of forkpty.*:DeprecationWarning")
+def test_at_a_terminal_a_person_answers_everything(shop: Path) -> None:
+    terminal = Terminal(shop, "run", "shop.py:refund", "order=7", "--key", "k")
+    terminal.until("Why did 7 come back?")
+    terminal.until("> ")
+    terminal.type("it broke\n\n")
+    terminal.until("yes or no>")
+    terminal.type("yes\n")
+    assert terminal.end() == 0
+    assert "refunded" in terminal.text
+
+
+@pytest.mark.filterwarnings("ignore:.*use of forkpty.*:DeprecationWarning")
+def test_ctrl_c_at_a_terminal_keeps_the_session(shop: Path) -> None:
+    terminal = Terminal(shop, "run", "shop.py:refund", "order=7", "--key", "k")
+    terminal.until("> ")
+    terminal.type("\x03")
+    assert terminal.end() == 130
+    assert "the session is kept; go on with: everhold run -c k" in terminal.text
+    assert json.loads(everhold("show", "k", "--json", cwd=shop).stdout)["session"]["state"] == "paused"
