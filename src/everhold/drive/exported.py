@@ -220,6 +220,7 @@ class Reader:
 
     def _header(self) -> Header:
         raw = self._raw()
+        self._line = max(self._line, 1)
         try:
             found = loads(raw)
         except BadValue:
