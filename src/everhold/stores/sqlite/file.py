@@ -99,15 +99,28 @@ def _prepare(connection: sqlite3.Connection, path: Path, steps: list[str]) -> No
 
 def _format(connection: sqlite3.Connection, path: Path, known: int) -> int:
     """The format of the file; 0 for an empty one. Refuses what is not ours or too new."""
-    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    owner = connection.execute("PRAGMA application_id").fetchone()[0]
+    found, owner, filled = _marks(connection)
     if owner != APPLICATION_ID:
-        if found or owner or connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+        if found or owner or filled:
             raise StoreUnavailable(str(path), "it is a database of another program", "Name another file.")
         return 0
     if found > known:
         raise StoreNewer(str(path), found, known)
     return found
+
+
+def _marks(connection: sqlite3.Connection) -> tuple[int, int, bool]:
+    """Format, owner, and whether there is anything, read at one moment: another process may be making the file."""
+    run, alone = connection.execute, not connection.in_transaction
+    if alone:
+        run("BEGIN")
+    try:
+        found = run("PRAGMA user_version").fetchone()[0]
+        owner = run("PRAGMA application_id").fetchone()[0]
+        return found, owner, run("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
+    finally:
+        if alone and connection.in_transaction:
+            run("COMMIT")
 
 
 def _copy(connection: sqlite3.Connection, path: Path, found: int) -> None:
