@@ -75,7 +75,12 @@ def estimate(text: str) -> int:
 
 def asked(query: Query) -> tuple[int, int]:
     """Bytes and estimated tokens of everything a model reads for this query, its system text included."""
-    length, tokens = measure(query.prompt)
+    prompt = query.prompt
+    if prompt.isascii():
+        length = len(prompt)
+        tokens = (length + 3) // 4
+    else:
+        length, tokens = measure(prompt)
     if query.system or query.messages:
         for text in _texts([query.system, *(query.messages or ())]):
             more_length, more_tokens = measure(text)

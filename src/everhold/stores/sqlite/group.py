@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ BATCH: Final = 1000
 _FIRST_WAIT: Final = 50e-6
 _LONGEST_WAIT: Final = 2e-3
 
+#: The running task of a loop. Up to Python 3.11 asyncio's own function for it is not in C.
+_current_task: Any = asyncio.current_task if sys.version_info >= (3, 12) else vars(asyncio.tasks)["_current_tasks"].get
 Waiter = tuple[Change, int, "asyncio.Future[None]"]
 
 
@@ -56,7 +59,8 @@ class Group:
         self._retry: asyncio.Task[None] | None = None
 
     async def commit(self, change: Change, fence: int) -> None:
-        if self._may_go_in_place():
+        """See `Store.commit`."""
+        if not self._flushing and self._may_go_in_place():
             try:
                 self._alone(change, fence)
                 self._after(1)
@@ -75,12 +79,11 @@ class Group:
     # ---- alone
 
     def _may_go_in_place(self) -> bool:
-        if self._flushing:
-            return False
-        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = _current_task(loop)
         if self._owner is None:
             self._owner, self._in_place = task, 1
-            asyncio.get_running_loop().call_soon(self._turn_over)
+            loop.call_soon(self._turn_over)
             return True
         if self._owner is task and self._in_place < self._turns:
             self._in_place += 1
