@@ -19,10 +19,11 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import plain
-from everhold.core.errors import AnswerFailed, BadValue, EverholdError, OutcomeUnknown, Poison
+from everhold.core.errors import AnswerFailed, BadValue, EverholdError, Poison
 from everhold.core.query import Answer, Kind, Query, Rerun, Usage
 from everhold.core.schema import read, unfit
 from everhold.core.status import Raised
+from everhold.drive import doubt
 from everhold.drive.live import Live
 from everhold.drive.sessions import Sessions
 from everhold.drive.step import Said
@@ -33,14 +34,6 @@ log = logging.getLogger("everhold")
 
 #: Processes that may die over a session before it is failed as poison.
 DEATHS: Final = 3
-#: What a person is asked when the outcome of an effect is unknown.
-UNKNOWN: Final = {
-    "type": "object",
-    "properties": {"rerun": {"const": True}, "result": True, "error": {"type": "string"}},
-    "additionalProperties": False,
-    "minProperties": 1,
-    "maxProperties": 1,
-}
 
 
 class Dispatch:
@@ -179,9 +172,9 @@ class Dispatch:
         unknown: list[Answer] = []
         for q in orphaned:
             query = live.opened[q].query
-            if query.kind is Kind.CALL and query.rerun is not Rerun.SAFE:
+            if doubt.doubtful(query):
                 if query.rerun is Rerun.NEVER:
-                    unknown.append(Answer(q, error={"code": OutcomeUnknown.code, "message": query.name}))
+                    unknown.append(doubt.unknown(query))
                 else:
                     self._ask(live, change, query, now)
             elif query.kind is Kind.CALL or self.inline(query):
@@ -204,7 +197,7 @@ class Dispatch:
     def _ask(self, live: Live, change: Change, query: Query, now: float) -> None:
         """The question becomes a query: somebody has to say whether it happened."""
         change.closed = [*change.closed, query.q]
-        change.notices = [*change.notices, Notice(query.q, query.kind, query.to, now, unknown(query))]
+        change.notices = [*change.notices, Notice(query.q, query.kind, query.to, now, doubt.put(query))]
         live.working.pop(query.q)
         live.noticed.add(query.q)
 
@@ -231,12 +224,6 @@ class Dispatch:
     async def _poisoned(self, live: Live) -> None:
         error = Poison(DEATHS)
         await self._sessions.end(live, Raised(str(error), error.code, "", live.head.n))
-
-
-def unknown(query: Query) -> Query:
-    """How an effect whose outcome is unknown is put to a person."""
-    prompt = f"{query.name} was started and its outcome was not recorded. Run it again, or give its result?"
-    return msgspec.structs.replace(query, prompt=prompt, schema=UNKNOWN)
 
 
 async def run(effect: Callable[[], Any]) -> Any:

@@ -27,7 +27,8 @@ from everhold.core.journal import Delivery, Opened
 from everhold.core.query import ANSWERABLE, Answer, Kind, Query, Usage, number
 from everhold.core.session import Head
 from everhold.core.status import Raised, Stopped, sole
-from everhold.drive.dispatch import fitted, unknown
+from everhold.drive import doubt
+from everhold.drive.dispatch import fitted
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -49,7 +50,7 @@ def answerable(opened: Mapping[int, Opened], working: Mapping[int, Any]) -> list
         if kind in ANSWERABLE:
             found.append(entry)
         elif kind is Kind.CALL:
-            found.append(Opened(unknown(entry.query), entry.n, entry.at))
+            found.append(Opened(doubt.put(entry.query), entry.n, entry.at))
     return found
 
 
@@ -93,7 +94,7 @@ class Door:
 
     def _fitting(self, query: Query, given: Given, by: dict[str, JSON] | None) -> Answer:
         if query.kind is Kind.CALL and query.q not in self._working:
-            query = unknown(query)
+            query = doubt.put(query)
         elif query.kind not in ANSWERABLE:
             raise NotAllowed(
                 f"{query.id} of session {self._id!r} is a {query.kind}: nobody outside answers it",
@@ -130,19 +131,13 @@ def _same_again(session_id: str, asked: Query | None, old: Answer, new: Answer) 
     if old.expired:
         raise QueryClosed(session_id, old.id, "expired")
     if asked is not None and new.error is None:
-        new = decided(new) if asked.kind is Kind.CALL else msgspec.structs.replace(new, value=fitted(asked, new.value))
+        new = (
+            doubt.decided(new)
+            if asked.kind is Kind.CALL
+            else msgspec.structs.replace(new, value=fitted(asked, new.value))
+        )
     if not same_answer(old, new):
         raise AnswerConflict(session_id, old.id)
-
-
-def decided(answer: Answer) -> Answer:
-    """What a person said about an effect whose outcome is unknown, as the outcome of that effect."""
-    said = answer.value
-    if isinstance(said, dict) and "error" in said:
-        return msgspec.structs.replace(answer, value=None, error={"code": "error", "message": said["error"]})
-    return msgspec.structs.replace(
-        answer, value=said["result"] if isinstance(said, dict) and "result" in said else said
-    )
 
 
 def same_answer(one: Answer, other: Answer) -> bool:

@@ -21,8 +21,8 @@ from everhold.ports.store import Letter, Record
 
 class Live:
     __slots__ = (
+        "before",
         "birth",
-        "children",
         "execution",
         "expiring",
         "head",
@@ -51,7 +51,7 @@ class Live:
         self.expiring: dict[int, Opened] = {}  # those of them that expire
         self.noticed: set[int] = set()  # those with a row in the inbox
         self.working: dict[int, str] = {}  # those somebody works on: the worker
-        self.children: set[int] = set()  # session queries whose child was born before a retry
+        self.before: set[int] = set()  # open queries of a life before: their children are born, their effects started
         self.letters: list[Letter] = []
         self.timer: float | None = None  # the program's earliest timer
         self.record: dict[str, Any] = {}

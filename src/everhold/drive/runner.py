@@ -21,6 +21,7 @@ from everhold.core.errors import (
     NotAProgram,
     Overtaken,
     SessionEnded,
+    StillNeeded,
     UnknownProgram,
     UnknownQuery,
     VersionMissing,
@@ -31,7 +32,8 @@ from everhold.core.query import Answer, Kind, Query, Usage, number
 from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
 from everhold.core.status import Accepted, Finished, OpenQuery, Outcome, Paused, Running, Status, Stopped
 from everhold.drive.dispatch import Dispatch, fitted
-from everhold.drive.ingress import Door, Given, answerable, decided, same_answer, settle
+from everhold.drive.doubt import decided
+from everhold.drive.ingress import Door, Given, answerable, same_answer, settle
 from everhold.drive.live import Live, rebuild
 from everhold.drive.sessions import Sessions
 from everhold.drive.step import Said, child_end, child_id
@@ -53,17 +55,20 @@ class Runner:
 
     async def start(self, birth: Birth) -> Status:
         """Begin a session: its birth and its first pause land in one commit."""
-        head = Head(0, 0, State.RUNNING, -1, 0, None, birth.created_at, Metrics())
-        execution = self._sessions.host.begin(birth, head.metrics)
-        live = Live(birth, head, execution)
-        async with live.lock:
-            self._sessions.keep(live)
-            try:
-                said = await self._sessions.step(live, [], birth=birth)
-            except BaseException:
-                self._sessions.drop(live)
-                raise
-            return self._after(live, said)
+
+        async def attempt() -> Status:
+            head = Head(0, 0, State.RUNNING, -1, 0, None, birth.created_at, Metrics())
+            live = Live(birth, head, self._sessions.host.begin(birth, head.metrics))
+            async with live.lock:
+                self._sessions.keep(live)
+                try:
+                    said = await self._sessions.step(live, [], birth=birth)
+                except BaseException:
+                    self._sessions.drop(live)
+                    raise
+                return self._after(live, said)
+
+        return await self._sessions.insisting(attempt)
 
     async def again(self, key: str, birth: Birth) -> SessionId | None:
         """The session that has this key already; raises `KeyConflict` if it was started otherwise."""
@@ -347,30 +352,34 @@ class Runner:
 
     async def retry(self, session_id: str) -> Status:
         """Go on from a failed session's last answer, under the code as it is now."""
-        record = await self._store.load(session_id)
-        moved(record.head.state, Event.RETRIED)
-        last = len(record.deliveries) - 1
-        while last > 0 and (notes := record.deliveries[last].notes) is not None and notes.retry:
-            last -= 1
-        failed = record.deliveries[last]
-        before = Record(record.birth, msgspec.structs.replace(record.head), record.deliveries[:last], [], [])
-        live = rebuild(before, self._sessions.host)
-        async with live.lock:
-            said = await self._sessions.retry(live, failed)
-            if said.outcome is None:
-                self._sessions.keep(live)
-                ended = await self._ended_children(live)
-                if ended:
-                    said = await self._sessions.step(live, ended)
-            return self._after(live, said)
+
+        async def attempt() -> Status:
+            record = await self._store.load(session_id)
+            moved(record.head.state, Event.RETRIED)
+            last = len(record.deliveries) - 1
+            while last > 0 and (notes := record.deliveries[last].notes) is not None and notes.retry:
+                last -= 1
+            before = Record(record.birth, record.head, record.deliveries[:last], record.letters, [])
+            live = rebuild(before, self._sessions.host)
+            async with live.lock:
+                said = await self._sessions.retry(live, record.deliveries[last], await self._ended_children(live))
+                if said.outcome is None:
+                    self._sessions.keep(live)
+                    ended = await self._ended_children(live)  # one may have ended just now
+                    if ended:
+                        said = await self._sessions.step(live, ended)
+                return self._after(live, said)
+
+        return await self._sessions.insisting(attempt)
 
     async def _ended_children(self, live: Live) -> list[Answer]:
         """The ends of children that came while their parent was failed."""
         answers = []
-        for q in live.children & live.opened.keys():
-            child = await self._store.load(child_id(live.birth, live.opened[q]))
-            if child.head.ended:
-                answers.append(msgspec.convert(child_end(child.birth, finished(child).outcome), Answer))
+        for entry in live.opened.values():
+            if entry.query.kind is Kind.SESSION:
+                child = await self._store.load(child_id(live.birth, entry))
+                if child.head.ended:
+                    answers.append(msgspec.convert(child_end(child.birth, finished(child).outcome), Answer))
         return answers
 
     async def fork(self, session_id: str, birth: Birth, at: int | None, given: Given | None) -> Status:
@@ -382,9 +391,10 @@ class Runner:
         cut = last if at is None else at
         if not 0 <= cut <= record.head.n:
             raise BadStep(session_id, cut, f"it has steps 0 to {record.head.n}")
-        query_id = None
         if given is not None:
-            query_id = _answered_there(session_id, deliveries[cut], given.query_id)
+            given = msgspec.structs.replace(
+                given, query_id=_answered_there(session_id, deliveries[cut], given.query_id)
+            )
             cut -= 1
         elif _ends(deliveries[cut]):
             raise BadStep(session_id, cut, "it is the session's end; fork before it, or replace its answer")
@@ -394,23 +404,24 @@ class Runner:
             origin_n=cut,
             seeds=[*record.birth.seeds, Seed(cut + 1, birth.seeds[0].seed)],
         )
-        status = await self._branch(birth, deliveries[: cut + 1], record)
-        if given is None:
-            return status
-        return await self.answer(birth.id, [msgspec.structs.replace(given, query_id=query_id)])
+        return await self._sessions.insisting(lambda: self._branch(birth, deliveries[: cut + 1], given))
 
-    async def _branch(self, birth: Birth, shared: list[Delivery], record: Record) -> Status:
+    async def _branch(self, birth: Birth, shared: list[Delivery], given: Given | None) -> Status:
         head = Head(0, 0, State.RUNNING, birth.origin_n, 0, None, max(self._clock.now(), shared[-1].at), Metrics())
         live = rebuild(Record(birth, head, shared, [], []), self._sessions.host)
+        answers = [] if given is None else [_instead(live, given)]
         async with live.lock:
-            said = await self._sessions.branch(live)
-            self._sessions.keep(live)
+            said = await self._sessions.branch(live, answers)
+            if said.outcome is None:
+                self._sessions.keep(live)
             return self._after(live, said)
 
     async def delete(self, session_id: str) -> int:
         """Forget a session; returns how many steps are kept because a fork shares them."""
         while True:
             record = await self._store.load(session_id, since=-1)
+            if record.birth.parent is not None and not record.head.ended:
+                raise StillNeeded(session_id, f"its parent {record.birth.parent} waits for it", "Cancel it first.")
             try:
                 kept = await self._store.delete(session_id, record.head.revision)
             except Overtaken:
@@ -500,6 +511,13 @@ def _expired(q: int, entry: Opened) -> Answer:
     if default is msgspec.UNSET:
         return Answer(q, error={"code": "expired", "message": "nobody answered in time"}, expired=True)
     return Answer(q, default, expired=True)
+
+
+def _instead(live: Live, given: Given) -> Answer:
+    """An answer to put in the place of the recorded one; also a call's or a child's result can be replaced."""
+    q = number(given.query_id or "")
+    assert q is not None
+    return Answer(q, fitted(live.opened[q].query, given.value))
 
 
 def _ends(delivery: Delivery) -> bool:

@@ -31,6 +31,7 @@ class Sessions:
         self.store = store
         self.host = host
         self.observers = observers
+        self._observed = bool(observers)
         self.dispatch: Callable[[Live, Said], None] = lambda live, said: None
         self.poke: Callable[[], None] = lambda: None
         self._stepper = stepper
@@ -115,13 +116,25 @@ class Sessions:
                     raise
             await asyncio.sleep(min(0.001 * tries, 0.05))
 
+    async def insisting(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Do something that makes its own live session; tries again when another process was quicker."""
+        tries = 0
+        while True:
+            try:
+                return await attempt()
+            except Overtaken:
+                tries += 1
+            await asyncio.sleep(min(0.001 * tries, 0.05))
+
     async def plain_step(self, live: Live, query: Query, answer: Answer) -> Query | Said:
         """The step of `Stepper.plain`: returns the next question, if that is all there is to tell."""
+        if self._observed:
+            return await self.step(live, [answer])
         done = await self._stepper.plain(live, query, answer)
         if type(done) is Said:
             self._concerns(live, done, None)
-        elif self.observers or live.id in self._watchers:
-            self._concerns(live, Said([done], [(query, answer, None)], None, []), None)  # type: ignore[list-item]
+        elif live.id in self._watchers:
+            self.changed(live.id)
         return done
 
     async def step(self, live: Live, answers: list[Answer], **more: Any) -> Said:
@@ -146,7 +159,7 @@ class Sessions:
             self.jobs.pop(live.id, None)
         if live.head.due_at != due or said.outcome is not None or live.head.mail or _bears(said):
             self.poke()
-        if self.observers:
+        if self._observed:
             self._tell(live, said)
         if live.id in self._watchers:
             self.changed(live.id)
@@ -158,19 +171,19 @@ class Sessions:
             task.cancel()
         self._ended(live)
         self.poke()
-        if self.observers:
+        if self._observed:
             self._tell(live, said)
         self.changed(live.id)
 
-    async def retry(self, live: Live, failed: Delivery) -> Said:
+    async def retry(self, live: Live, failed: Delivery, ends: list[Answer]) -> Said:
         """Hand a failed session its last delivery again. The lock is held."""
-        said = await self._stepper.retry(live, failed)
+        said = await self._stepper.retry(live, failed, ends)
         self._told(live, said)
         return said
 
-    async def branch(self, live: Live) -> Said:
+    async def branch(self, live: Live, answers: list[Answer]) -> Said:
         """Give a fork its first commit. The lock is held."""
-        said = await self._stepper.branch(live)
+        said = await self._stepper.branch(live, answers)
         self._told(live, said)
         return said
 
@@ -180,7 +193,7 @@ class Sessions:
         if said.outcome is not None:
             self._ended(live)
         self.poke()
-        if self.observers:
+        if self._observed:
             self._tell(live, said)
         self.changed(live.id)
 

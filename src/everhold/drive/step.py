@@ -23,7 +23,7 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query, Rerun
 from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
 from everhold.core.status import Outcome, Raised, Returned
-from everhold.core.usage import Spent
+from everhold.drive import doubt
 from everhold.drive.live import Live, count, is_noticed
 from everhold.ports.program import Clock
 from everhold.ports.store import Change, Effect, Letter, Notice, Store, Write
@@ -97,12 +97,16 @@ class Said(msgspec.Struct):
     dispatch: list[Query]  # queries this process now works on
 
 
-class Begun(msgspec.Struct):
-    """A step whose first delivery was handed over already."""
+class Way(msgspec.Struct):
+    """A step that is under way: what was handed over and said since the last commit."""
 
     at: float
-    reply: Reply
-    answered: tuple[Query, Answer, Spent | None]
+    read: list[int]  # letters that were handed over
+    birth: Birth | None
+    said: Said
+    deliveries: list[Delivery] = []
+    letters: list[Letter] = []
+    values: Values | None = None
 
 
 class Stepper:
@@ -126,76 +130,89 @@ class Stepper:
         cancel: str | None = None,
         read: list[int] | None = None,
         birth: Birth | None = None,
-        begun: Begun | None = None,
     ) -> Said:
         """Hand over `answers` (and more), commit, and bring the live session up to date."""
-        head, execution = live.head, live.execution
-        at = self._now(head) if begun is None else begun.at
-        said = Said([], [], None, [])
-        children = [] if cancel is None else self._cancelled_children(live, at)
-        deliveries: list[Delivery] = []
-        values: Values | None = None
-        taken = read or []
-        n = head.n
-        while True:
-            n += 1
-            if begun is not None:
-                said.answered, reply, begun = [begun.answered], begun.reply, None
-            else:
-                said.answered += count(head.metrics, live.opened, answers, fired=fired)
-                with execution.entered():
-                    reply = execution.advance(n, at, answers, fired, cancel)
-            delivery = Delivery(n, at, answers, reply.asked, _notes(reply, fired, cancel))
-            deliveries.append(delivery)
-            live.fold(delivery)
-            live.timer = reply.due
-            if reply.outcome is not None:
-                said.outcome = reply.outcome
-                break
-            if not reply.asked:
-                break
-            head.metrics.paused(reply.asked)
-            said.asked += reply.asked
-            quick = [query for query in reply.asked if query.kind in _QUICK]
-            if not quick:
-                break
-            if len(deliveries) >= MOST:
-                live.drop()
+        way = Way(self._now(live.head), read or [], birth, Said([], [], None, []))
+        if cancel is not None:
+            way.letters = self._cancelled_children(live, way.at)
+        try:
+            quick = self._hand_over(live, way, answers, fired, cancel)
+            if quick:
+                await self._go_on(live, way, quick)
+            await self._commit(live, way)
+        except BaseException:
+            live.drop()
+            raise
+        return way.said
+
+    def _hand_over(
+        self, live: Live, way: Way, answers: list[Answer], fired: bool = False, cancel: str | None = None
+    ) -> list[Query]:
+        """One delivery; returns the queries asked in return that the store may be able to answer."""
+        way.said.answered += count(live.head.metrics, live.opened, answers, fired=fired)
+        n = live.head.n + len(way.deliveries) + 1
+        with live.execution.entered():
+            reply = live.execution.advance(n, way.at, answers, fired, cancel)
+        return self._take(live, way, Delivery(n, way.at, answers, reply.asked, _notes(reply, fired, cancel)), reply)
+
+    def _take(self, live: Live, way: Way, delivery: Delivery, reply: Reply) -> list[Query]:
+        """Take a delivery and the program's reply into account."""
+        way.deliveries.append(delivery)
+        live.fold(delivery)
+        live.timer = reply.due
+        if reply.outcome is not None:
+            way.said.outcome = reply.outcome
+            return []
+        if not reply.asked:
+            return []
+        live.head.metrics.paused(reply.asked)
+        way.said.asked += reply.asked
+        return [query for query in reply.asked if query.kind in _QUICK]
+
+    async def _go_on(self, live: Live, way: Way, quick: list[Query]) -> None:
+        """Answer from the store as long as the program asks what the store can answer."""
+        way.values = way.values or Values(self._store)
+        while quick and way.said.outcome is None:
+            if len(way.deliveries) >= MOST:
                 raise Spinning(f"{MOST:,} reads and writes of durable values")
-            values = values or Values(self._store)
-            answers, read_now = await self._quick(live, quick, values)
+            answers, read = await self._quick(live, quick, way.values)
             if not answers:
-                break
-            taken = taken + read_now
-            fired, cancel = False, None
-        change = self._change(live, said, deliveries, at, taken, values, birth)
-        if children:
-            change.letters = [*change.letters, *children]
-        await self._commit(live, change)
-        return said
+                return
+            way.read = way.read + read
+            quick = self._hand_over(live, way, answers)
 
     async def plain(self, live: Live, query: Query, answer: Answer) -> Query | Said:
         """A model's words in, one question to a model out: how most steps go, in as few moves as possible.
 
         `query` is the only one open, and nothing else concerns the session. Returns the next question; where the
-        program says anything more, the step is finished by `step`.
+        program says anything more, the step is finished as any other.
         """
         head, meter, answers = live.head, live.head.metrics, [answer]
         at, n = self._now(head), head.n + 1
         spent = meter.answered(query, answer)
         meter.rounds += 1
-        with live.execution.entered():
-            reply = live.execution.advance(n, at, answers, False, None)
-        asked = reply.asked
-        if len(asked) != 1 or not _is_plain(reply, asked[0]) or self._llm:
-            return await self.step(live, answers, begun=Begun(at, reply, (query, answer, spent)))
-        following = asked[0]
-        meter.paused(asked)
-        live.opened = {following.q: Opened(following, n, at)}
-        head.revision += 1
-        head.n = head.open_from = n
-        head.updated_at = at
-        await self._commit(live, Change(live.id, head, (Delivery(n, at, answers, asked),), light=True))
+        try:
+            with live.execution.entered():
+                reply = live.execution.advance(n, at, answers, False, None)
+            asked = reply.asked
+            if len(asked) != 1 or not _is_plain(reply, asked[0]) or self._llm:
+                way = Way(at, [], None, Said([], [(query, answer, spent)], None, []))
+                quick = self._take(live, way, Delivery(n, at, answers, asked, _notes(reply, False, None)), reply)
+                if quick:
+                    await self._go_on(live, way, quick)
+                await self._commit(live, way)
+                return way.said
+            following = asked[0]
+            meter.paused(asked)
+            live.opened = {following.q: Opened(following, n, at)}
+            fence = head.revision
+            head.revision = fence + 1
+            head.n = head.open_from = n
+            head.updated_at = at
+            await self._store.commit(Change(live.id, head, (Delivery(n, at, answers, asked),), light=True), fence)
+        except BaseException:
+            live.drop()
+            raise
         return following
 
     def _now(self, head: Head) -> float:
@@ -204,70 +221,71 @@ class Stepper:
 
     async def end(self, live: Live, outcome: Outcome, cancel: str | None) -> Said:
         """End a session without asking its program."""
-        at = self._now(live.head)
-        delivery = Delivery(live.head.n + 1, at, [], [], Notes(cancel=cancel, outcome=outcome))
-        said = Said([], [], outcome, [])
-        children = self._cancelled_children(live, at)
-        live.fold(delivery)
-        change = self._change(live, said, [delivery], at, [], None, None)
-        change.letters = [*change.letters, *children]
-        await self._commit(live, change)
-        return said
+        way = Way(self._now(live.head), [], None, Said([], [], outcome, []))
+        way.letters = self._cancelled_children(live, way.at)
+        way.deliveries = [Delivery(live.head.n + 1, way.at, [], [], Notes(cancel=cancel, outcome=outcome))]
+        live.fold(way.deliveries[0])
+        try:
+            await self._commit(live, way)
+        except BaseException:
+            live.drop()
+            raise
+        return way.said
 
-    async def retry(self, live: Live, failed: Delivery) -> Said:
-        """Hand over a delivery that failed once more; its new reply is appended and stands from now on."""
+    async def retry(self, live: Live, failed: Delivery, ends: list[Answer]) -> Said:
+        """Hand over a delivery that failed once more; its new reply is appended and stands from now on.
+
+        `ends` are those of children that ended while their parent was failed.
+        """
         head, notes = live.head, failed.notes or Notes()
-        at = self._now(head)
+        way = Way(self._now(head), [], None, Said([], [], None, []))
         count(head.metrics, live.opened, failed.answers, fired=notes.fired)
         with live.execution.entered():
             reply = live.execution.advance(failed.n, failed.at, failed.answers, notes.fired, None)
-        head.metrics.paused(reply.asked)
         live.fold(Delivery(failed.n, failed.at, failed.answers, reply.asked, Notes(withdrawn=reply.withdrawn)))
         again = [] if reply.outcome is not None else [entry.query for entry in live.opened.values()]
-        reply.notes = reply.notes or Notes()
-        reply.withdrawn = []
-        delivery = Delivery(head.n + 1, at, [], again, _notes(reply, False, None))
+        reply.notes, reply.withdrawn = reply.notes or Notes(), []
+        delivery = Delivery(head.n + 1, way.at, [], again, _notes(reply, False, None))
         assert delivery.notes is not None
         delivery.notes.retry = True
         live.opened.clear()
         live.expiring.clear()
-        live.fold(delivery)
-        live.timer = reply.due
+        self._take(live, way, delivery, reply)
+        way.said.asked = again
+        live.before = {query.q for query in again} - {query.q for query in reply.asked}
         head.state = moved(head.state, Event.RETRIED)
-        asked_now = {query.q for query in reply.asked}
-        live.children = {query.q for query in again if query.kind is Kind.SESSION} - asked_now
-        return await self._begin_again(live, again, delivery, reply.outcome, at, None)
+        return await self._begin_again(live, way, ends)
 
-    async def branch(self, live: Live) -> Said:
-        """Give a fork its first commit: everything open is asked again in its own name."""
-        at = live.head.updated_at
-        again = [entry.query for entry in live.opened.values()]
-        return await self._begin_again(live, again, None, None, at, live.birth)
+    async def branch(self, live: Live, answers: list[Answer]) -> Said:
+        """Give a fork its first commit: what is open is asked again in its own name, except what is answered."""
+        way = Way(live.head.updated_at, [], live.birth, Said([], [], None, []))
+        way.said.asked = [entry.query for entry in live.opened.values()]
+        live.before = {query.q for query in way.said.asked if query.kind is Kind.CALL}
+        return await self._begin_again(live, way, answers)
 
-    async def _begin_again(
-        self,
-        live: Live,
-        again: list[Query],
-        delivery: Delivery | None,
-        outcome: Outcome | None,
-        at: float,
-        birth: Any,
-    ) -> Said:
-        said = Said(again, [], outcome, [])
+    async def _begin_again(self, live: Live, way: Way, answers: list[Answer]) -> Said:
         live.noticed.clear()
         live.working.clear()
-        change = self._change(live, said, [delivery] if delivery else [], at, [], None, birth)
-        await self._commit(live, change)
-        return said
-
-    async def _commit(self, live: Live, change: Change) -> None:
+        known = {answer.q for answer in answers}
+        opened = [live.opened[q].query for q in sorted(live.opened) if q not in known]
+        answers = [answer for answer in answers if answer.q in live.opened]
+        answers += [doubt.unknown(query) for query in opened if query.q in live.before and query.rerun is Rerun.NEVER]
+        quick = [query for query in opened if query.kind in _QUICK]
         try:
-            if change.effects and self.introduce is not None:
-                await self.introduce()
-            await self._store.commit(change, change.head.revision - 1)
+            if answers:
+                quick += self._hand_over(live, way, answers)
+            await self._go_on(live, way, [query for query in quick if query.q in live.opened])
+            await self._commit(live, way)
         except BaseException:
             live.drop()
             raise
+        return way.said
+
+    async def _commit(self, live: Live, way: Way) -> None:
+        change = self._change(live, way)
+        if change.effects and self.introduce is not None:
+            await self.introduce()
+        await self._store.commit(change, change.head.revision - 1)
 
     def _cancelled_children(self, live: Live, at: float) -> list[Letter]:
         """What is told to the children of a session that is cancelled."""
@@ -295,61 +313,61 @@ class Stepper:
                     break
         return answers, read
 
-    def _change(
-        self,
-        live: Live,
-        said: Said,
-        deliveries: list[Delivery],
-        at: float,
-        read: list[int],
-        values: Values | None,
-        birth: Birth | None,
-    ) -> Change:
-        head, opened = live.head, live.opened
+    def _change(self, live: Live, way: Way) -> Change:
+        head, opened, said, deliveries = live.head, live.opened, way.said, way.deliveries
         before = (head.state, head.due_at, head.mail, head.attempts)
         head.revision += 1
         head.n = deliveries[-1].n if deliveries else head.n
-        head.updated_at = at
+        head.updated_at = way.at
         head.attempts = 0
-        head.mail -= len(read)
-        change = Change(live.id, head, deliveries, birth, read=read)
-        extra = bool(read) or birth is not None
-        if read:
-            live.letters = [letter for letter in live.letters if letter.id not in read]
+        head.mail -= len(way.read)
+        change = Change(live.id, head, deliveries, way.birth, read=way.read, letters=way.letters)
+        extra = bool(way.read or way.letters) or way.birth is not None
+        if way.read:
+            live.letters = [letter for letter in live.letters if letter.id not in way.read]
         if live.noticed or live.working:
-            closed = [q for q in (*live.noticed, *live.working) if q not in opened]
-            for q in closed:
-                live.noticed.discard(q)
-                live.working.pop(q, None)
-            change.closed = closed
-            extra = extra or bool(closed)
+            change.closed = self._closed(live, deliveries)
+            extra = extra or bool(change.closed)
         for query in said.asked:
             if (query.kind is not Kind.LLM or query.to is not None or self._llm) and query.q in opened:
-                self._place(live, change, said, query, at)
+                self._place(live, change, said, query, way.at)
                 extra = True
         change.durable = self._durable(change, said)
         if said.outcome is not None:
-            self._end(live, change, said.outcome, at)
+            self._end(live, change, said.outcome, way.at)
             extra = True
         else:
             head.open_from = open_from(opened, head.n)
             head.due_at = earliest(live.timer, live.expiring) if live.expiring else live.timer
             busy = live.working or any(letter.kind != "signal" for letter in live.letters)
             head.state = State.RUNNING if busy else State.PAUSED
-        if values is not None:
-            change.writes = values.writes()
+        if way.values is not None:
+            change.writes = way.values.writes()
             extra = extra or bool(change.writes)
         change.light = not extra and before == (head.state, head.due_at, head.mail, head.attempts)
         return change
 
+    def _closed(self, live: Live, deliveries: list[Delivery]) -> list[int]:
+        """The queries that leave the inbox, or on which nobody works any more."""
+        gone = [answer.q for delivery in deliveries for answer in delivery.answers]
+        gone += [q for delivery in deliveries if delivery.notes is not None for q in delivery.notes.withdrawn]
+        closed = [q for q in gone if q in live.noticed or q in live.working]
+        for q in closed:
+            live.noticed.discard(q)
+            live.working.pop(q, None)
+        return closed
+
     def _place(self, live: Live, change: Change, said: Said, query: Query, at: float) -> None:
         """Say who sees to a query that was just asked."""
         if query.kind is Kind.SESSION:
-            if query.q in live.children:
-                return  # born before a failure that is being retried
+            if query.q in live.before:
+                return
             birth, head = child_birth(live.birth, live.opened[query.q], at)
             change.births = [*change.births, (birth, head)]
             change.letters = [*change.letters, Letter("start", None, at, to=birth.id)]
+        elif query.q in live.before and doubt.doubtful(query):
+            live.noticed.add(query.q)
+            change.notices = [*change.notices, Notice(query.q, query.kind, query.to, at, doubt.put(query))]
         elif query.kind is Kind.CALL or self._inline(query):
             live.working[query.q] = self._worker
             change.effects = [*change.effects, Effect(query.q, self._worker, at)]
@@ -370,18 +388,18 @@ class Stepper:
         head = live.head
         event = {"Returned": Event.COMPLETED, "Raised": Event.FAILED}.get(type(outcome).__name__, Event.CANCELLED)
         head.state = moved(head.state, event)
-        head.open_from, head.due_at, head.mail = head.n + 1, None, 0
         live.working.clear()
         live.noticed.clear()
-        change.read = [*change.read, *(letter.id for letter in live.letters)]
-        live.letters = []
+        kept = [letter for letter in live.letters if event is Event.FAILED and letter.kind != "cancel"]  # for a retry
+        change.read = [*change.read, *(letter.id for letter in live.letters if letter not in kept)]
+        live.letters = kept
+        head.open_from, head.due_at, head.mail = head.n + 1, None, len(kept)
         last = change.deliveries[-1].notes
         if live.record and last is not None:
             last.record = dict(live.record)  # whole, so that the end alone tells what was recorded
-        letters = [*change.letters]
         if live.birth.parent is not None:
-            letters.append(Letter("answer", child_end(live.birth, outcome), at, to=live.birth.parent))
-        change.letters = letters
+            end = Letter("answer", child_end(live.birth, outcome), at, to=live.birth.parent)
+            change.letters = [*change.letters, end]
 
 
 def _is_plain(reply: Reply, asked: Query) -> bool:

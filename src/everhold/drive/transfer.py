@@ -34,7 +34,7 @@ from everhold.core.journal import Delivery, Opened, open_from, open_queries
 from everhold.core.query import Kind
 from everhold.core.session import Birth, Head, SessionId, State
 from everhold.drive import redact
-from everhold.drive.dispatch import unknown
+from everhold.drive.doubt import put
 from everhold.drive.exported import (
     Carried,
     EffectLine,
@@ -338,7 +338,7 @@ def _notices(opened: dict[int, Opened], working: set[int]) -> Iterator[Notice]:
         if q in working:
             continue
         if query.kind is Kind.CALL:
-            yield Notice(q, query.kind, query.to, entry.at, unknown(query))
+            yield Notice(q, query.kind, query.to, entry.at, put(query))
         elif is_noticed(query.kind, query.to):
             yield Notice(q, query.kind, query.to, entry.at, query)
 

@@ -1,0 +1,146 @@
+"""key=: the same work again goes on; other work under the same key is refused."""
+
+import asyncio
+
+import pytest
+
+import everhold
+from everhold.core.errors import BadArguments, BadValue, KeyConflict
+from tests.scenario.house import ids, opened
+
+
+@everhold.program
+async def refund(ctx, order: str, note: str = ""):
+    reason = await ctx.llm(f"Why did {order} come back?")
+    return reason if await ctx.approval(f"Refund {order}?") else "declined"
+
+
+@everhold.program
+async def other(ctx, order: str):
+    return await ctx.llm("Why?")
+
+
+async def test_the_same_key_is_the_same_session():
+    """Started again, it goes on where it was."""
+    async with opened() as runtime:
+        first = await runtime.start(refund(order="7"), key="refund-7")
+        await runtime.answer(first.queries[0], "late")
+        again = await runtime.start(refund(order="7"), key="refund-7")
+        assert (again.session_id, ids(again)) == (first.session_id, ["q-1"])
+        assert len(await runtime.sessions()) == 1
+
+
+async def test_running_a_finished_session_again_gives_its_result():
+    """Nothing is asked twice."""
+    async with opened(llm=["broken"]) as runtime:
+        with pytest.raises(everhold.Waiting) as waiting:
+            await runtime.run(refund(order="7"), key="k")
+        await runtime.answer(waiting.value.queries[0], True)
+        assert await runtime.run(refund(order="7"), key="k") == "broken"
+        assert await runtime.run(refund(order="7"), key="k") == "broken"
+
+
+async def test_other_arguments_are_a_conflict():
+    """The error names the key and the session that has it."""
+    async with opened() as runtime:
+        first = await runtime.start(refund(order="7"), key="k")
+        with pytest.raises(KeyConflict) as refused:
+            await runtime.start(refund(order="8"), key="k")
+        assert (refused.value.key, refused.value.session_id) == ("k", first.session_id)
+        with pytest.raises(KeyConflict):
+            await runtime.start(other(order="7"), key="k")
+        assert len(await runtime.sessions()) == 1
+
+
+async def test_the_order_of_arguments_does_not_matter():
+    """The same arguments are the same, however they were written."""
+    async with opened() as runtime:
+        first = await runtime.start(refund(order="7", note="x"), key="k")
+        again = await runtime.start(refund(note="x", order="7"), key="k")
+        assert again.session_id == first.session_id
+
+
+@pytest.mark.parametrize("file", [False, True])
+async def test_starting_at_the_same_time_makes_one_session(file, tmp_path):
+    """Whoever comes second gets the first one's session."""
+    async with opened(tmp_path if file else None) as runtime:
+        started = await asyncio.gather(*(runtime.start(refund(order="7"), key="k") for _ in range(20)))
+        assert len({status.session_id for status in started}) == 1
+        assert len(await runtime.sessions()) == 1
+
+
+async def test_two_processes_starting_at_the_same_time(tmp_path):
+    """The file decides; both see the same session."""
+    async with opened(tmp_path) as one, opened(tmp_path) as two:
+        started = await asyncio.gather(
+            *(runtime.start(refund(order="7"), key=f"k{n % 10}") for n in range(40) for runtime in (one, two))
+        )
+        assert len({status.session_id for status in started}) == 10
+
+
+async def test_a_key_after_a_restart(tmp_path):
+    """run again after a crash goes on."""
+    async with opened(tmp_path, llm=["broken"]) as runtime:
+        with pytest.raises(everhold.Waiting):
+            await runtime.run(refund(order="7"), key="k")
+    async with opened(tmp_path) as runtime:
+        with pytest.raises(everhold.Waiting) as waiting:
+            await runtime.run(refund(order="7"), key="k")
+        assert [query.kind for query in waiting.value.queries] == ["approval"]
+
+
+async def test_a_deleted_session_gives_its_key_back():
+    """The key may be used for other work."""
+    async with opened() as runtime:
+        first = await runtime.start(refund(order="7"), key="k")
+        await runtime.delete(first.session_id)
+        second = await runtime.start(refund(order="8"), key="k")
+        assert second.session_id != first.session_id
+
+
+@pytest.mark.parametrize("key", ["", 7, "\ud800"])
+async def test_what_is_no_key(key):
+    """A key is text, and not empty."""
+    async with opened() as runtime:
+        with pytest.raises((BadArguments, BadValue)):
+            await runtime.start(refund(order="7"), key=key)
+
+
+async def test_without_a_key_every_start_is_a_session_of_its_own():
+    """Ids are unguessable, begin with s-, and do not repeat."""
+    async with opened() as runtime:
+        found = [(await runtime.start(refund(order="7"))).session_id for _ in range(50)]
+        assert len(set(found)) == 50
+        assert all(name.startswith("s-") and len(name.rpartition("-")[2]) == 24 for name in found)
+
+
+async def test_title_labels_and_metadata():
+    """They are kept, and sessions are found by them, newest first, page by page."""
+    async with opened() as runtime:
+        for number in range(5):
+            await runtime.start(refund(order=str(number)), title=f"t{number}", labels={"odd": str(number % 2)})
+        odd = await runtime.sessions(labels={"odd": "1"})
+        assert [info.title for info in odd] == ["t3", "t1"] or {info.title for info in odd} == {"t3", "t1"}
+        page = await runtime.sessions(limit=2)
+        rest = await runtime.sessions(after=page[-1].session_id)
+        assert len(page) == 2 and len(rest) == 3
+        assert {info.session_id for info in page}.isdisjoint(info.session_id for info in rest)
+
+
+async def test_listing_by_state_program_and_age():
+    """Each filter alone and together."""
+    from everhold.testing.clock import ManualClock
+
+    clock = ManualClock()
+    async with opened(clock=clock) as runtime:
+        old = await runtime.start(refund(order="1"))
+        clock.advance(100)
+        new = await runtime.start(other(order="2"))
+        await runtime.cancel(new.session_id)
+        assert [info.session_id for info in await runtime.sessions(state="cancelled")] == [new.session_id]
+        assert [info.session_id for info in await runtime.sessions(program=refund.ref)] == [old.session_id]
+        assert [info.session_id for info in await runtime.sessions(older_than=50)] == [old.session_id]
+        assert [info.session_id for info in await runtime.sessions(newer_than=50)] == [new.session_id]
+        assert await runtime.sessions(state=["completed", "failed"]) == []
+        with pytest.raises(everhold.EverholdError, match="asleep"):
+            await runtime.sessions(state="asleep")
