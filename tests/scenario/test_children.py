@@ -77,7 +77,7 @@ async def test_cancelling_a_parent_reaches_its_children():
         status = await runtime.start(grandparent())
         while not (middle := await runtime.sessions(parent=status.session_id)):
             await asyncio.sleep(0.001)
-        asked = await children_of(runtime, middle[0].session_id)
+        await children_of(runtime, middle[0].session_id)
         await runtime.cancel(status.session_id)
         while {info.state for info in await runtime.sessions()} != {"cancelled"}:
             await asyncio.sleep(0.001)

@@ -121,31 +121,6 @@ async def test_a_signal_name_is_text():
             await runtime.signal(status.session_id, "\ud800", 1)
 
 
-@everhold.program
-async def fragile(ctx, box: str = "box"):
-    await ctx.llm("Ready?")
-    if not await ctx.state(box).get("mended"):
-        raise ValueError("broken")
-    return await ctx.receive("news")
-
-
-@everhold.program
-async def mend(ctx, box: str = "box"):
-    await ctx.state(box).set("mended", True)
-
-
-async def test_a_kept_signal_survives_a_failure():
-    """What was acknowledged is not lost when the program fails before it listens: after a retry it is there."""
-    async with opened(replay=False) as runtime:
-        status = await runtime.start(fragile())
-        await runtime.signal(status.session_id, "news", "hello")
-        assert (await runtime.answer(status.session_id, "yes")).state == "failed"
-        await runtime.run(mend())
-        # the value read before the failure is journaled: change the answer's step by a fork instead
-        fork = await runtime.fork(status.session_id, at=0)
-        assert (await runtime.answer(fork.session_id, "yes")).queries[0].kind == "signal"
-
-
 async def test_reading_a_kept_signal_is_one_commit():
     """The letter leaves the intake with the delivery that hands it over."""
     async with opened() as runtime:

@@ -251,7 +251,7 @@ class Stepper:
         live.opened.clear()
         live.expiring.clear()
         self._take(live, way, delivery, reply)
-        way.said.asked = again
+        way.said.asked = list(again)
         live.before = {query.q for query in again} - {query.q for query in reply.asked}
         head.state = moved(head.state, Event.RETRIED)
         return await self._begin_again(live, way, ends)

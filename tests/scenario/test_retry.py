@@ -1,0 +1,316 @@
+"""retry: a bug costs nothing; every answer is kept."""
+
+import asyncio
+
+import pytest
+
+import everhold
+from everhold.core.errors import IllegalMove
+from everhold.testing.clock import ManualClock
+from tests.scenario.house import opened, prompts, rows
+
+done = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_done():
+    done.clear()
+
+
+def edition(body):
+    """A program whose code can be changed: each edition has the same name."""
+    body.__name__, body.__qualname__ = "edited", "edition.<locals>.edited"
+    return everhold.program(body)
+
+
+async def other(runtime):
+    """The same store under the code as it is now."""
+    return opened(on=runtime.store, clock=runtime.clock, replay=False)
+
+
+def divides(by):
+    async def body(ctx):
+        first = await ctx.llm("first")
+        second = await ctx.llm("second")
+        if by == 0:
+            raise ZeroDivisionError(f"{first} {second}")
+        return [first, second, await ctx.llm("third")]
+
+    return edition(body)
+
+
+async def test_retry_goes_on_from_the_last_answer():
+    """Under the code as it is now; what was answered is not asked again."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(divides(0)())
+        status = await runtime.answer(status.queries[0], "1")
+        status = await runtime.answer(status.queries[0], "2")
+        assert status.error == "ZeroDivisionError: 1 2"
+        divides(1)
+        async with await other(runtime) as mended:
+            status = await mended.retry(status.session_id)
+            assert prompts(status) == ["third"]
+            assert (await mended.answer(status.queries[0], "3")).result == ["1", "2", "3"]
+
+
+async def test_retry_that_fails_again():
+    """It is failed again, with the new error, and may be retried once more."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(divides(0)())
+        status = await runtime.answer(status.queries[0], "1")
+        status = await runtime.answer(status.queries[0], "2")
+        for _ in range(3):
+            status = await runtime.retry(status.session_id)
+            assert status.error == "ZeroDivisionError: 1 2"
+        divides(1)
+        async with await other(runtime) as mended:
+            status = await mended.retry(status.session_id)
+            assert (await mended.answer(status.queries[0], "3")).result == ["1", "2", "3"]
+
+
+def twice_broken(stage):
+    async def body(ctx):
+        first = await ctx.llm("first")
+        if stage < 1:
+            raise ValueError("first bug")
+        second = await ctx.llm("second")
+        if stage < 2:
+            raise ValueError("second bug")
+        return [first, second]
+
+    return edition(body)
+
+
+async def test_retry_twice():
+    """Each bug is mended when it shows; the journal replays with both failures in it."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(twice_broken(0)())
+        assert (await runtime.answer(status.queries[0], "1")).error == "ValueError: first bug"
+        twice_broken(1)
+        async with await other(runtime) as second:
+            status = await second.retry(status.session_id)
+            assert (await second.answer(status.queries[0], "2")).error == "ValueError: second bug"
+        twice_broken(2)
+        async with opened(on=runtime.store, clock=runtime.clock) as third:
+            assert (await third.retry(status.session_id)).result == ["1", "2"]
+
+
+async def work(name):
+    done.append(name)
+    await asyncio.Event().wait()
+
+
+def beside(broken, rerun="safe"):
+    async def body(ctx):
+        async def breaks():
+            await ctx.llm("go")
+            if broken:
+                raise ValueError("broken")
+
+        async def late():
+            return await ctx.llm("sibling")
+
+        async def calls():
+            return await ctx.call(work, rerun, rerun=rerun)
+
+        return await asyncio.gather(breaks(), late(), ctx.approval("Approve?"), calls())
+
+    return edition(body)
+
+
+async def test_siblings_that_were_open_are_open_again():
+    """Questions, notices and calls of the other tasks come back with their ids."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(beside(True)(), wait=0)
+        before = [(query.id, query.prompt) for query in status.queries]
+        await asyncio.sleep(0)
+        status = await runtime.answer(status.queries[0], "x", wait=0)
+        assert (status.state, await runtime.inbox()) == ("failed", [])
+        beside(False)
+        async with await other(runtime) as mended:
+            status = await mended.retry(status.session_id, wait=0)
+            status = await mended.status(status.session_id)
+            assert [(query.id, query.prompt) for query in status.queries] == before[1:]
+            assert {query.prompt for query in await mended.inbox()} == {"sibling", "Approve?"}
+            await asyncio.sleep(0)
+            assert done == ["safe", "safe"]
+            await mended.cancel(status.session_id)
+
+
+async def test_a_doubtful_call_is_not_run_again_by_a_retry():
+    """Its outcome is unknown: rerun="ask" asks, rerun="never" tells the program."""
+    async with opened(replay=False) as runtime:
+        for rerun in ("ask", "never"):
+            status = await runtime.start(beside(True, rerun)(), wait=0)
+            await asyncio.sleep(0)
+            await runtime.answer(status.queries[0], "x", wait=0)
+            beside(False, rerun)
+            async with await other(runtime) as mended:
+                status = await mended.retry(status.session_id, wait=0)
+                if rerun == "ask":
+                    assert "outcome was not recorded" in prompts(await mended.status(status.session_id))[-1]
+                else:
+                    assert "OutcomeUnknown" in status.error
+        assert done == ["ask", "never"]
+
+
+async def test_what_cannot_be_retried():
+    """Only a failed session can."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(divides(1)())
+        with pytest.raises(IllegalMove):
+            await runtime.retry(status.session_id)
+        await runtime.cancel(status.session_id)
+        with pytest.raises(IllegalMove):
+            await runtime.retry(status.session_id)
+
+
+def reads(broken):
+    async def body(ctx):
+        await ctx.llm("go")
+        if broken:
+            raise ValueError("before the read")
+        return [await ctx.state.get("n", "none"), await ctx.state.incr("k")]
+
+    return edition(body)
+
+
+async def test_a_retry_that_asks_the_store():
+    """What the store itself answers is answered in the retry's own commit."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(reads(True)())
+        await runtime.answer(status.queries[0], "x")
+        reads(False)
+        async with opened(on=runtime.store, clock=runtime.clock) as mended:
+            assert (await mended.retry(status.session_id)).result == ["none", 1]
+
+
+def listens(broken):
+    async def body(ctx):
+        await ctx.llm("Ready?")
+        if broken:
+            raise ValueError("broken")
+        return [await ctx.receive("news"), await ctx.receive("news")]
+
+    return edition(body)
+
+
+async def test_signals_survive_a_failure():
+    """What was acknowledged is not lost when the program fails before it listens."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(listens(True)())
+        await runtime.signal(status.session_id, "news", 1)
+        await runtime.signal(status.session_id, "news", 2)
+        assert (await runtime.answer(status.session_id, "yes")).state == "failed"
+        listens(False)
+        async with opened(on=runtime.store, clock=runtime.clock) as mended:
+            assert (await mended.retry(status.session_id)).result == [1, 2]
+            assert await mended.verify() == []
+
+
+@everhold.program
+async def child(ctx):
+    return await ctx.llm("child?")
+
+
+def raises_beside_child(broken):
+    async def body(ctx):
+        async def breaks():
+            await ctx.llm("go")
+            if broken:
+                raise ValueError("broken")
+
+        result, _ = await asyncio.gather(ctx.spawn(child()), breaks())
+        return result
+
+    return edition(body)
+
+
+@pytest.mark.parametrize("ends_meanwhile", [True, False])
+async def test_a_child_of_a_failed_session(ends_meanwhile):
+    """It is not born again; its end counts, also if it came while the parent was failed."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(raises_beside_child(True)())
+        while not (infos := await runtime.sessions(parent=status.session_id, state="paused")):
+            await asyncio.sleep(0.001)
+        await runtime.answer(status.session_id, "x", query_id="q-1")
+        if ends_meanwhile:
+            await runtime.answer(infos[0].session_id, "of the child")
+        raises_beside_child(False)
+        async with await other(runtime) as mended:
+            await mended.retry(status.session_id)
+            if not ends_meanwhile:
+                await mended.answer(infos[0].session_id, "of the child")
+            assert (await mended.wait(status.session_id, 5)).result == "of the child"
+            assert len(await mended.sessions()) == 2
+
+
+def sleeps(broken):
+    async def body(ctx):
+        await ctx.sleep(60)
+        if broken:
+            raise ValueError("broken")
+        before = ctx.now().timestamp()
+        await ctx.sleep(60)
+        return [before, ctx.now().timestamp()]
+
+    return edition(body)
+
+
+async def test_a_failure_after_a_timer():
+    """The timer is fired again at its own time; the next one counts from there."""
+    clock = ManualClock(1000.0)
+    async with opened(clock=clock, replay=False) as runtime:
+        status = await runtime.start(sleeps(True)())
+        clock.advance(61)
+        assert (await runtime.wait(status.session_id, 5)).state == "failed"
+        clock.advance(1000)
+        sleeps(False)
+        async with opened(on=runtime.store, clock=clock) as mended:
+            await mended.retry(status.session_id)
+            assert (await mended.wait(status.session_id, 5)).result == [1061.0, 2061.0]
+
+
+async def test_a_failure_at_the_start():
+    """A program that fails before it asks anything can be retried too."""
+
+    def starts(broken):
+        async def body(ctx):
+            if broken:
+                raise ValueError("at once")
+            return await ctx.llm("Now?")
+
+        return edition(body)
+
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(starts(True)())
+        assert status.error == "ValueError: at once"
+        starts(False)
+        async with opened(on=runtime.store, clock=runtime.clock) as mended:
+            assert prompts(await mended.retry(status.session_id)) == ["Now?"]
+
+
+async def test_retrying_in_two_processes_at_once(tmp_path):
+    """One of them retries; the other is told that the session is not failed any more, or sees the same status."""
+    async with opened(tmp_path, replay=False) as one:
+        status = await one.start(divides(0)())
+        status = await one.answer(status.queries[0], "1")
+        status = await one.answer(status.queries[0], "2")
+    divides(1)
+    async with opened(tmp_path) as one, opened(tmp_path) as two:
+        both = await asyncio.gather(one.retry(status.session_id), two.retry(status.session_id), return_exceptions=True)
+        assert sorted(type(each).__name__ for each in both) in (["IllegalMove", "Paused"], ["Paused", "Paused"])
+        assert len(await rows(one, status.session_id)) == 4
+
+
+async def test_what_a_failure_says():
+    """Its words, the name of its class, the user's lines, and the step."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(divides(0)())
+        status = await runtime.answer(status.queries[0], "1")
+        status = await runtime.answer(status.queries[0], "2")
+        outcome = status.outcome
+        assert (outcome.kind, outcome.step) == ("ZeroDivisionError", 2)
+        assert "raise ZeroDivisionError" in outcome.traceback
+        with pytest.raises(everhold.Failed):
+            _ = status.result
