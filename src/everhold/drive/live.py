@@ -84,9 +84,14 @@ class Live:
         self.execution.drop()
 
 
-def rebuild(record: Record, host: Host, *, strict: bool | None = None) -> Live:
-    """A session back in memory. Raises `Diverged` if the program asks something else than it did."""
-    meter = Metrics()
+def rebuild(record: Record, host: Host, *, strict: bool | None = None, recount: bool = False) -> Live:
+    """A session back in memory. Raises `Diverged` if the program asks something else than it did.
+
+    What the session cost is known from its head; it is counted again where only a part of it is rebuilt, or where a
+    budget makes the program ask for it.
+    """
+    counting = recount or record.birth.budget is not None
+    meter = Metrics() if counting else record.head.metrics
     execution: Any = host.begin(record.birth, meter)
     live = Live(record.birth, record.head, execution)
     strictly = execution.program.strict if strict is None else strict
@@ -94,7 +99,9 @@ def rebuild(record: Record, host: Host, *, strict: bool | None = None) -> Live:
         with execution.entered():
             execution.replaying = True
             for expected in tape(record.deliveries):
-                live.reworded += _replay(live, execution, meter, expected, strictly)
+                changed = _replay(live, execution, meter if counting else None, expected, strictly)
+                if changed:
+                    live.reworded += changed
             execution.replaying = False
     except BaseException:
         execution.drop()
@@ -109,21 +116,18 @@ def rebuild(record: Record, host: Host, *, strict: bool | None = None) -> Live:
     return live
 
 
-def _replay(live: Live, execution: Any, meter: Metrics, expected: Any, strict: bool) -> list[int]:
+def _replay(live: Live, execution: Any, meter: Metrics | None, expected: Any, strict: bool) -> list[int]:
     given, recorded = expected.given, expected.reply
     notes = given.notes
+    fired, cancel = (False, None) if notes is None else (notes.fired, notes.cancel)
     known = execution.asked_count
     execution.recorded_versions = {} if recorded.notes is None else recorded.notes.versions
-    count(meter, live.opened, given.answers, fired=notes is not None and notes.fired)
-    reply = execution.advance(
-        given.n,
-        given.at,
-        given.answers,
-        notes is not None and notes.fired,
-        None if notes is None else notes.cancel,
-    )
+    if meter is not None:
+        count(meter, live.opened, given.answers, fired=fired)
+    reply = execution.advance(given.n, given.at, given.answers, fired, cancel)
     changed = compare(expected, reply, known, strict)
-    meter.paused(query for query in recorded.asked if query.q >= known)
+    if meter is not None:
+        meter.paused(query for query in recorded.asked if query.q >= known)
     live.timer = reply.due
     live.fold(given if given is recorded else Delivery(given.n, given.at, given.answers))
     if given is not recorded:

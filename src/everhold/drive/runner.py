@@ -146,9 +146,8 @@ class Runner:
     async def _moving(self, session_id: str, act: Callable[[Live], Awaitable[Status]]) -> Status:
         """Act on a live session; raises `_Ended` if it has ended."""
         if self._sessions.cached(session_id) is None:
-            record = await self._store.load(session_id)
-            if record.head.ended:
-                raise _Ended(record)
+            if (await self._store.load(session_id, since=-1)).head.ended:
+                raise _Ended(await self._store.load(session_id))
 
         async def guarded(live: Live) -> Status:
             if live.head.ended:
@@ -360,7 +359,7 @@ class Runner:
             while last > 0 and (notes := record.deliveries[last].notes) is not None and notes.retry:
                 last -= 1
             before = Record(record.birth, record.head, record.deliveries[:last], record.letters, [])
-            live = rebuild(before, self._sessions.host)
+            live = rebuild(before, self._sessions.host, recount=True)
             async with live.lock:
                 said = await self._sessions.retry(live, record.deliveries[last], await self._ended_children(live))
                 if said.outcome is None:
@@ -408,7 +407,7 @@ class Runner:
 
     async def _branch(self, birth: Birth, shared: list[Delivery], given: Given | None) -> Status:
         head = Head(0, 0, State.RUNNING, birth.origin_n, 0, None, max(self._clock.now(), shared[-1].at), Metrics())
-        live = rebuild(Record(birth, head, shared, [], []), self._sessions.host)
+        live = rebuild(Record(birth, head, shared, [], []), self._sessions.host, recount=True)
         answers = [] if given is None else [_instead(live, given)]
         async with live.lock:
             said = await self._sessions.branch(live, answers)
