@@ -19,12 +19,13 @@ import importlib
 import inspect
 import json
 import os
+import selectors
 import signal
 import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -161,7 +162,7 @@ class Nursery:
             child.close()
 
     def close(self) -> None:
-        """End the nursery, and wait for it. Children that still run are on their own."""
+        """End the nursery, and with it the children that still run."""
         self._socket.close()
         self._process.wait()
 
@@ -177,19 +178,37 @@ class Nursery:
         return said.decode()
 
 
+def all_lines(children: Sequence[Child]) -> list[list[str]]:
+    """What several children print until all have ended, read side by side so that none waits for a reader."""
+    printed: list[list[str]] = [[] for _ in children]
+    with selectors.DefaultSelector() as selector:
+        for index, child in enumerate(children):
+            selector.register(child.output, selectors.EVENT_READ, index)
+        while selector.get_map():
+            for key, _ in selector.select():
+                chunk = os.read(key.fd, 65536)
+                if chunk:
+                    printed[key.data] += children[key.data]._split(chunk)
+                else:
+                    selector.unregister(key.fd)
+    return printed
+
+
 def _serve(module: str, descriptor: int) -> None:
     """Be a nursery: fork when asked, and tell how children ended."""
     loaded = importlib.import_module(module)
+    living: set[int] = set()
     with socket.socket(fileno=descriptor) as line:
         while True:
             text, descriptors, _, _ = socket.recv_fds(line, 65536, 1)
             while text and not text.endswith(b"\n"):
                 text += line.recv(65536)
             if not text:
-                return
+                break
             message = json.loads(text)
             if "wait" in message:
                 _, status = os.waitpid(message["wait"], 0)
+                living.discard(message["wait"])
                 line.sendall(str(os.waitstatus_to_exitcode(status)).encode())
                 continue
             pid = os.fork()
@@ -199,7 +218,10 @@ def _serve(module: str, descriptor: int) -> None:
                 os.close(descriptors[0])
                 _live(getattr(loaded, message["call"]), message["with"])
             os.close(descriptors[0])
+            living.add(pid)
             line.sendall(str(pid).encode())
+    for pid in living:
+        os.kill(pid, signal.SIGKILL)
 
 
 def _live(function: Callable[..., Any], arguments: dict[str, Any]) -> None:

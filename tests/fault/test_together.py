@@ -1,0 +1,150 @@
+"""Any number of processes use one file at once: nothing is lost, nothing is recorded twice, refusals are typed."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import everhold
+from everhold.ports.store import Filter, Record
+from everhold.runtime import Runtime
+from everhold.stores.sqlite import SQLiteStore
+from everhold.testing.faults import Nursery, all_lines
+from tests.fault.victim import ladder
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery("tests.fault.crowd") as found:
+        yield found
+
+
+async def sound(path: Path) -> dict[str | None, Record]:
+    """Every session by key, from a database without a problem."""
+    store = SQLiteStore(path)
+    await store.open()
+    assert await store.verify() == []
+    found = [await store.load(each.birth.id) for each in await store.list(Filter(limit=1000))]
+    assert (await store.value("default", "rungs"))[0] is not None
+    await store.close()
+    return {record.birth.key: record for record in found}
+
+
+def crowded(nursery: Nursery, path: Path, people: int, **more: int) -> list[list[str]]:
+    """Let so many processes do the same at once; what each of them printed."""
+    children = [nursery.start("attend", path=str(path), person=person, **more) for person in range(people)]
+    printed = all_lines(children)
+    codes = [child.wait() for child in children]
+    for child in children:
+        child.close()
+    assert codes == [0] * people
+    return printed
+
+
+def checked(record: Record, people: int, rounds: int) -> list[str]:
+    """A meeting that has ended, everybody's words once and in their place; returns who won what all were asked."""
+    assert record.head.state == "completed"
+    answers = [answer for delivery in record.deliveries for answer in delivery.answers]
+    assert len(answers) == len({answer.id for answer in answers})
+    last = record.deliveries[-1].notes
+    assert last is not None
+    said = last.outcome.value
+    own = [[f"{number}-from-{person}" for person in range(people)] for number in range(rounds)]
+    assert [words[:-1] for words in said] == own
+    return [words[-1] for words in said]
+
+
+@pytest.mark.parametrize(("people", "meetings", "rounds"), [(2, 40, 20), (8, 20, 10)])
+async def test_processes_answer_the_same_and_different_sessions(
+    nursery: Nursery, tmp_path: Path, people: int, meetings: int, rounds: int
+) -> None:
+    """800 rounds of two processes and 200 of eight: each one's answer is accepted, and one wins where they compete."""
+    path = tmp_path / "crowd.db"
+    assert nursery.run("prepare", path=str(path), meetings=meetings, rounds=rounds, people=people)[0] == 0
+    printed = crowded(nursery, path, people, meetings=meetings, rounds=rounds, rungs=60)
+    records = await sound(path)
+    winners = {
+        (record.birth.id, words)
+        for key, record in records.items()
+        if key.startswith("meeting")
+        for words in checked(record, people, rounds)
+    }
+    assert len(winners) == meetings * rounds
+    heard = [line.split(" ") for lines in printed for line in lines]
+    accepted = {(words[1], words[3]) for words in heard if words[0] == "ack" and "-by-" in words[3]}
+    assert accepted == winners
+    assert {words[3] for words in heard if words[0] == "refused"} <= {"answer_conflict"}
+    ladders = [record for key, record in records.items() if key.startswith("ladder")]
+    assert [record.head.state for record in ladders] == ["completed"] * people
+
+
+def test_processes_count_together(nursery: Nursery, tmp_path: Path) -> None:
+    """Six processes raise one durable number 30 times each: none of the 180 is lost."""
+    path = tmp_path / "count.db"
+    children = [nursery.start("count", path=str(path), key=f"count-{n}", times=30) for n in range(6)]
+    sums = all_lines(children)
+    assert [child.wait() for child in children] == [0] * 6
+    assert max(float(words.split(" ")[1]) for [words] in sums) == 180
+
+
+def test_processes_start_one_key_at_once(nursery: Nursery, tmp_path: Path) -> None:
+    """Eight processes that make the file and start the same key together get one session."""
+    for n in range(5):
+        path = tmp_path / f"key-{n}.db"
+        children = [nursery.start("begin", path=str(path), key="same") for _ in range(8)]
+        ids = {line for lines in all_lines(children) for line in lines}
+        assert [child.wait() for child in children] == [0] * 8
+        assert len(ids) == 1
+
+
+async def locked(nursery: Nursery, path: Path, seconds: float) -> tuple[float, float]:
+    """Answer while another process holds the write lock; how long it took, and the longest stall of the loop."""
+    async with Runtime(SQLiteStore(path)) as runtime:
+        status = await runtime.start(ladder(rungs=3))
+        child = nursery.start("hold", path=str(path), seconds=seconds)
+        assert next(child.lines()) == "held"
+        stalls, ticking = [0.0], asyncio.ensure_future(asyncio.sleep(0))
+
+        async def tick() -> None:
+            last = time.perf_counter()
+            while True:
+                await asyncio.sleep(0.001)
+                now = time.perf_counter()
+                stalls.append(now - last)
+                last = now
+
+        ticking = asyncio.ensure_future(tick())
+        began = time.perf_counter()
+        status = await runtime.answer(status.session_id, "kept")
+        took = time.perf_counter() - began
+        ticking.cancel()
+        assert child.wait() == 0
+        child.close()
+        assert isinstance(status, everhold.Paused)
+        assert await runtime.verify() == []
+        return took, max(stalls)
+
+
+@pytest.mark.alone
+async def test_a_foreign_write_lock_never_stops_the_loop(nursery: Nursery, tmp_path: Path) -> None:
+    """While another program holds the write lock for 2 s the loop never stalls over 20 ms, and the answer lands."""
+    took, stall = await locked(nursery, tmp_path / "locked.db", 2.0)
+    assert 1.8 < took < 4
+    assert stall <= 0.020, stall
+
+
+async def test_a_write_lock_that_stays_is_a_typed_refusal(nursery: Nursery, tmp_path: Path) -> None:
+    """Past the store's patience the answer is refused as `store_busy`; sent again, it lands."""
+    path = tmp_path / "locked.db"
+    async with Runtime(SQLiteStore(path, patience=0.1)) as runtime:
+        status = await runtime.start(ladder(rungs=3))
+        child = nursery.start("hold", path=str(path), seconds=0.6)
+        assert next(child.lines()) == "held"
+        with pytest.raises(everhold.EverholdError) as refused:
+            await runtime.answer(status.session_id, "kept")
+        assert refused.value.code == "store_busy"
+        assert child.wait() == 0
+        child.close()
+        assert isinstance(await runtime.answer(status.session_id, "kept"), everhold.Paused)
