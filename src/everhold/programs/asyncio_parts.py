@@ -123,7 +123,7 @@ def _gathered(self: Any) -> int:
     loop = self._loop
     if type(loop) is not Loop:
         return object.__hash__(self)
-    number = self.__dict__.get("number")
+    number = getattr(self, "number", None)
     if number is None:
         loop._count += 1
         number = self.number = loop._count

@@ -172,6 +172,8 @@ class PythonContext:
         return await self._execution.ask(query, _returns(function), effect)
 
     async def sleep(self, seconds: float) -> None:
+        if self._execution.cancelled and not self._execution.loop.dropped:
+            raise AfterCancel("sleep")
         await asyncio.sleep(seconds)
 
     # ---- other programs

@@ -20,7 +20,6 @@ import atexit
 import heapq
 import logging
 import sys
-import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context as Variables
@@ -29,13 +28,12 @@ from typing import Any, Final
 
 from everhold.core.errors import ForeignCall, ForeignWake, Spinning
 from everhold.programs.caller import close_unstarted, refusal
+from everhold.programs.farewell import LAST, bury, close, silence
 
 log = logging.getLogger("everhold.program")
 
 #: Handles one advance may run before the program counts as spinning.
 HANDLES = 1_000_000
-#: Times a coroutine is asked to end when it is dropped: once for every `await` in its `finally` blocks.
-CLOSES: Final = 1_000
 _NEVER: Final = float("inf")
 _PRIME: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 61) - 1
@@ -292,7 +290,7 @@ class Loop(asyncio.AbstractEventLoop):
         Only where that happened at a moment that replay repeats: the last reference went while the program ran. What
         the garbage collector finds, sooner or later, is not finished at all.
         """
-        if not self.active or sys.getrefcount(agen) > _LAST:
+        if not self.active or sys.getrefcount(agen) > LAST:
             return
         if not self.dropped:
             self._finalized += 1
@@ -321,17 +319,14 @@ class Loop(asyncio.AbstractEventLoop):
 
     def _close_all(self) -> None:
         living = self.living()
-        if living:
-            warn, warnings._warn_unawaited_coroutine = warnings._warn_unawaited_coroutine, _say_nothing  # type: ignore[attr-defined]
-            try:
-                for task in reversed(living):
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    _close(task)
-                del living, task
-                self.tasks.clear()
-            finally:
-                warnings._warn_unawaited_coroutine = warn  # type: ignore[attr-defined]
         self.tasks.clear()
+        if living:
+            with silence():
+                while living:
+                    task = living.pop()
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    close(task.get_coro(), task.context)
+                    del task
         self._ready.clear()
 
 
@@ -345,58 +340,7 @@ def drop_all() -> None:
     for loop in list(PARKED):
         if not loop.active:
             loop.drop()
-
-
-def _say_nothing(coro: object) -> None:
-    """In place of the warning that a coroutine was never awaited: it was not given the time."""
-
-
-#: Coroutines that refused to be closed. They are kept, because Python would complain about each at its end.
-UNDEAD: Final[list[object]] = []
-
-
-def _close(task: Task) -> None:
-    coro: Any = task.get_coro()
-    for _ in range(CLOSES):
-        try:
-            task.context.run(coro.close)
-            return
-        except RuntimeError as error:
-            if "ignored GeneratorExit" not in str(error):
-                return
-        except BaseException:  # what `finally` raises while being dropped concerns nobody
-            return
-    UNDEAD.append(coro)
-
-
-async def _references() -> int:
-    """How many references a finalizer sees when the last one outside has gone; it differs between Pythons."""
-    seen = []
-
-    async def generator() -> Any:
-        yield
-
-    def finalize(agen: Any) -> None:
-        seen.append(sys.getrefcount(agen))
-
-    before = sys.get_asyncgen_hooks()
-    sys.set_asyncgen_hooks(None, finalize)
-    try:
-        async for _ in generator():
-            break
-    finally:
-        sys.set_asyncgen_hooks(*before)
-    return seen[0]
-
-
-def _run(coro: Any) -> Any:
-    try:
-        coro.send(None)
-    except StopIteration as stop:
-        return stop.value
-
-
-_LAST: Final[int] = _run(_references())
+    bury()
 
 
 def _refuse(name: str) -> Callable[..., Any]:

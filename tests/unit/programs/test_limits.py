@@ -1,0 +1,405 @@
+"""What ends a program that will not pause, cannot go on, or wants to leave; and what a cancel means to it."""
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import everhold
+from everhold.core.errors import ForeignWake, Overtaken
+from everhold.core.status import Stopped
+from everhold.programs import loop, purity
+from tests.unit.programs.driving import Life, failure, result
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An advance may take three tenths of a second, and a thousand turns."""
+    monkeypatch.setattr(loop, "HANDLES", 1000)
+    before = purity._settings.limit
+    purity.configure(limit=0.3)
+    yield
+    purity.configure(limit=before)
+
+
+# Spinning
+
+
+def test_polling_with_sleep_zero_ends_as_spinning(short: None) -> None:
+    async def program(ctx: Any) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    end = failure(Life(program).go())
+    assert (end.kind, end.error) == ("Spinning", "Spinning: the program did not pause within 1,000 turns of its loop")
+
+
+def test_polling_with_a_timeout_of_zero_ends_as_spinning(short: None) -> None:
+    async def program(ctx: Any) -> None:
+        task = asyncio.create_task(ctx.llm("a"))
+        while not task.done():
+            await asyncio.wait([task], timeout=0)
+
+    assert failure(Life(program).go()).kind == "Spinning"
+
+
+def test_a_loop_that_never_awaits_is_stopped(short: None) -> None:
+    """The end is typed, and says where the program was."""
+
+    async def program(ctx: Any) -> None:
+        while True:
+            pass
+
+    end = failure(Life(program).go())
+    assert (end.kind, end.error) == ("Spinning", "Spinning: the program did not pause within 0.3 s")
+    assert "while True" in end.traceback or "pass" in end.traceback
+
+
+@pytest.mark.parametrize("caught", [Exception, BaseException], ids=["Exception", "BaseException"])
+def test_what_stops_it_cannot_be_swallowed(short: None, caught: Any) -> None:
+    """Not by `except Exception`; and what catches everything is struck, and if it then pauses it fails all the same."""
+
+    async def program(ctx: Any) -> None:
+        try:
+            while True:
+                time.monotonic()
+        except caught:
+            pass
+        await ctx.llm("as if nothing had happened")
+
+    assert failure(Life(program).go()).kind == "Spinning"
+
+
+def test_a_task_that_spins_ends_the_program(short: None) -> None:
+    async def program(ctx: Any) -> None:
+        async def spin() -> None:
+            while True:
+                pass
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(spin())
+            group.create_task(ctx.llm("a"))
+
+    assert failure(Life(program).go()).kind == "Spinning"
+
+
+def test_a_finally_that_spins_while_being_dropped_is_stopped(short: None) -> None:
+    async def program(ctx: Any) -> None:
+        try:
+            await ctx.llm("a")
+        finally:
+            while True:
+                pass
+
+    life = Life(program)
+    life.go()
+    life.drop()
+    assert life.execution.loop.dropped
+
+
+def test_nothing_is_thrown_at_what_comes_after(short: None) -> None:
+    """An advance that is struck at its very end takes the blow with it."""
+
+    async def program(ctx: Any) -> None:
+        begun = time.monotonic()
+        while time.monotonic() - begun < 0.3:
+            pass
+
+    for _ in range(3):
+        Life(program).go()
+        begun = time.monotonic()
+        while time.monotonic() - begun < 0.1:
+            pass
+    assert purity._mark.place.executing is None
+
+
+def test_time_at_a_debugger_does_not_count(short: None) -> None:
+    """Its module is on the stack: whoever steps through a program may take all the time in the world."""
+    scope: dict[str, Any] = {"__name__": "pdb", "time": time}
+    exec("def prompt():\n    end = time.monotonic() + 0.7\n    while time.monotonic() < end: pass", scope)
+
+    async def program(ctx: Any) -> str:
+        scope["prompt"]()
+        return "stepped through"
+
+    assert result(Life(program).go()) == "stepped through"
+
+
+async def test_a_session_that_spins_has_failed(short: None) -> None:
+    @everhold.program
+    async def spin(ctx: everhold.Context) -> None:
+        await ctx.llm("a")
+        while True:
+            pass
+
+    async with everhold.open("memory://") as runtime:
+        status = await runtime.start(spin())
+        status = await runtime.answer(status.session_id, "go")
+        assert (status.state, status.outcome.kind) == ("failed", "Spinning")
+
+
+# Stuck
+
+
+def test_waiting_for_what_cannot_come_is_stuck_and_names_the_tasks() -> None:
+    async def program(ctx: Any) -> None:
+        async def listen() -> None:
+            await asyncio.Event().wait()
+
+        await asyncio.create_task(listen())
+
+    end = failure(Life(program).go())
+    assert end.kind == "Stuck"
+    for task in (", line ", "0 (", "0.1 (", "program", "listen"):
+        assert task in end.error
+
+
+def test_sleeping_for_ever_is_stuck() -> None:
+    async def program(ctx: Any) -> None:
+        await asyncio.sleep(float("inf"))
+
+    assert failure(Life(program).go()).kind == "Stuck"
+
+
+def test_a_timer_for_no_time_at_all_is_refused() -> None:
+    async def program(ctx: Any) -> None:
+        asyncio.get_running_loop().call_later(float("nan"), print)
+
+    assert failure(Life(program).go()).kind == "ValueError"
+
+
+# Leaving
+
+
+@pytest.mark.parametrize("where", ["program", "task", "callback"])
+def test_exit_means_that_the_program_failed(where: str) -> None:
+    async def program(ctx: Any) -> None:
+        async def leave() -> None:
+            sys.exit("enough")
+
+        if where == "task":
+            await asyncio.create_task(leave())
+        if where == "callback":
+            asyncio.get_running_loop().call_soon(sys.exit, "enough")
+            await asyncio.sleep(0)
+        await leave()
+
+    end = failure(Life(program).go())
+    assert (end.kind, end.error) == ("SystemExit", "SystemExit: enough")
+
+
+def test_ctrl_c_goes_up_and_nothing_is_kept() -> None:
+    """The advance is half done: the execution is dropped, and using it again means to load it anew."""
+    heard = []
+
+    async def program(ctx: Any) -> None:
+        try:
+            await ctx.llm("a")
+            raise KeyboardInterrupt
+        finally:
+            heard.append("finally")
+
+    life = Life(program)
+    life.go()
+    with pytest.raises(KeyboardInterrupt):
+        life.answer("a")
+    assert len(life.journal) == 1
+    with pytest.raises(Overtaken):
+        life.answer("a")
+    assert heard == ["finally"]
+    assert purity._mark.place.executing is None
+
+
+async def test_after_ctrl_c_the_session_is_as_it_was() -> None:
+    """What was not committed did not happen: the same answer can be given again."""
+    hit = [KeyboardInterrupt]
+
+    @everhold.program
+    async def program(ctx: everhold.Context) -> str:
+        answer = await ctx.llm("a")
+        if hit:
+            raise hit.pop()
+        return answer
+
+    async with everhold.open("memory://") as runtime:
+        status = await runtime.start(program())
+        with pytest.raises(KeyboardInterrupt):
+            await runtime.answer(status.queries[0], "A")
+        assert (await runtime.status(status.session_id)).queries == status.queries
+        assert (await runtime.answer(status.queries[0], "A")).outcome.value == "A"
+
+
+@pytest.mark.parametrize("error", [BaseException, GeneratorExit, asyncio.CancelledError, RecursionError])
+def test_any_other_end_is_a_failure(error: Any) -> None:
+    async def program(ctx: Any) -> None:
+        await ctx.llm("a")
+        raise error("bye")
+
+    life = Life(program)
+    life.go()
+    assert failure(life.answer("a")).kind == error.__name__
+
+
+# Waking
+
+
+async def test_a_lock_shared_by_two_programs_is_a_foreign_wake() -> None:
+    """Program A would wake B outside B's advance: A is told, and B is as it was."""
+    shared = asyncio.Lock()
+
+    async def first(ctx: Any) -> None:
+        async with shared:
+            await ctx.llm("a")
+
+    async def second(ctx: Any) -> None:
+        task = asyncio.create_task(ctx.llm("b"))
+        async with shared:
+            await task
+
+    a, b = Life(first), Life(second)
+    a.go()
+    b.go()
+    assert failure(a.answer("a")).kind == "ForeignWake"
+    b.drop()
+
+
+def test_a_future_cannot_be_set_from_outside() -> None:
+    kept: list[Any] = []
+
+    async def program(ctx: Any) -> None:
+        kept.append(asyncio.get_running_loop().create_future())
+        task = asyncio.create_task(ctx.llm("a"))
+        await kept[0]
+        await task
+
+    life = Life(program)
+    life.go()
+    with pytest.raises(ForeignWake):
+        kept[0].set_result(1)
+    with pytest.raises(ForeignWake):
+        life.execution.loop.call_later(1, print)
+    with pytest.raises(ForeignWake):
+        life.execution.loop.create_task(asyncio.sleep(0))
+    life.drop()
+
+
+# Errors nobody awaits
+
+
+def test_an_error_in_a_callback_is_logged_and_the_program_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def program(ctx: Any) -> str:
+        asyncio.get_running_loop().call_soon(int, "x")
+        return await ctx.llm("a")
+
+    life = Life(program)
+    assert life.finish() == "A"
+    assert ["exception in callback" in message for message in caplog.messages] == [True]
+    life.again()
+    assert len(caplog.messages) == 1  # replay is silent
+
+
+def test_the_exception_handler_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError("no space")
+
+    handler = Broken()
+    logging.getLogger("everhold.program").addHandler(handler)
+
+    async def program(ctx: Any) -> str:
+        asyncio.get_running_loop().call_exception_handler({"message": "oh"})
+        return await ctx.llm("a")
+
+    try:
+        assert Life(program).finish() == "A"
+    finally:
+        logging.getLogger("everhold.program").removeHandler(handler)
+
+
+# Cancel
+
+
+def test_a_cancelled_program_sees_it_once() -> None:
+    heard = []
+
+    async def program(ctx: Any) -> None:
+        try:
+            await ctx.llm("a")
+        except asyncio.CancelledError as error:
+            heard.append(str(error))
+            await asyncio.sleep(0)
+            heard.append("cleaned up")
+            raise
+
+    life = Life(program)
+    life.go()
+    assert life.go(cancel="enough").outcome == Stopped("enough")
+    assert heard == ["enough", "cleaned up"]
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda ctx: ctx.llm("b"),
+        lambda ctx: ctx.llm_batch(["b"]),
+        lambda ctx: ctx.call(print),
+        lambda ctx: ctx.approval("b"),
+        lambda ctx: ctx.input("b"),
+        lambda ctx: ctx.receive("b"),
+        lambda ctx: ctx.sleep(1),
+        lambda ctx: ctx.state.get("b"),
+        lambda ctx: ctx.state.incr("b"),
+        lambda ctx: ctx.spawn(everhold.program(nothing)()),
+    ],
+)
+def test_what_is_asked_after_a_cancel_is_refused(verb: Any) -> None:
+    heard = []
+
+    async def program(ctx: Any) -> None:
+        try:
+            await ctx.llm("a")
+        finally:
+            try:
+                await verb(ctx)
+            except Exception as error:
+                heard.append(type(error).__name__)
+
+    life = Life(program)
+    life.go()
+    reply = life.go(cancel="enough")
+    assert heard == ["AfterCancel"]
+    assert (reply.asked, reply.outcome) == ([], Stopped("enough"))
+
+
+async def nothing(ctx: everhold.Context) -> None:
+    pass
+
+
+def test_a_program_that_swallows_the_cancel_is_cancelled_all_the_same() -> None:
+    async def program(ctx: Any) -> str:
+        while True:
+            try:
+                await ctx.llm("a")
+            except asyncio.CancelledError:
+                await asyncio.sleep(3600)
+
+    life = Life(program)
+    life.go()
+    assert life.go(cancel="enough").outcome == Stopped("enough")
+
+
+def test_a_program_that_spins_after_a_cancel_is_cancelled_all_the_same(short: None) -> None:
+    async def program(ctx: Any) -> None:
+        try:
+            await ctx.llm("a")
+        finally:
+            while True:
+                pass
+
+    life = Life(program)
+    life.go()
+    assert life.go(cancel="enough").outcome == Stopped("enough")
