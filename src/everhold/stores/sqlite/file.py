@@ -71,6 +71,8 @@ def prepare(connection: sqlite3.Connection, path: Path, steps: list[str] | None 
             if not is_busy(error) or time.monotonic() > deadline:
                 raise translated(error, str(path)) from None
             time.sleep(0.005)
+        except UnicodeDecodeError as error:  # what SQLite says about a damaged schema quotes the damage
+            raise StoreDamaged(str(path), str(error)) from None
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, steps: list[str]) -> None:
