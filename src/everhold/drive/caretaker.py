@@ -64,7 +64,7 @@ class Caretaker:
         now = self._clock.now()
         if self._sessions.jobs:
             await self._dispatch.introduce()
-        for live in self._sessions.idle(now - self._idle):
+        for live in self._sessions.idle(now, self._idle):
             self._sessions.drop(live)
         self._poked.clear()  # before looking: what happens meanwhile is looked at next
         moved = await self.move() if look else False

@@ -16,7 +16,7 @@ from everhold.core.errors import Overtaken
 from everhold.core.journal import Delivery
 from everhold.core.observe import Observers
 from everhold.core.query import Answer, Kind, Query
-from everhold.core.status import Outcome, Raised, Returned
+from everhold.core.status import Outcome, Raised, Returned, idle_expired
 from everhold.drive.live import Live, rebuild
 from everhold.drive.step import Said, Stepper
 from everhold.ports.program import Host
@@ -87,9 +87,10 @@ class Sessions:
         if live is not None and live.head.revision != revision and not live.lock.locked():
             self.drop(live)
 
-    def idle(self, before: float) -> list[Live]:
-        """Sessions nobody used since `before`."""
-        return [live for live in self._lives.values() if live.head.updated_at < before and not live.lock.locked()]
+    def idle(self, now: float, ttl: float) -> list[Live]:
+        """Sessions that did not move for `ttl` seconds."""
+        lives = self._lives.values()
+        return [live for live in lives if idle_expired(live.head.updated_at, now, ttl) and not live.lock.locked()]
 
     def all(self) -> list[Live]:
         return list(self._lives.values())
