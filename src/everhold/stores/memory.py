@@ -367,16 +367,16 @@ class MemoryStore:
 
     def _flaws(self, session: _Session) -> Iterator[tuple[str, str]]:
         head, birth = session.head, session.birth
-        links = [link for link, _ in self._chain(session)]
-        dangling = links[-1].birth.origin
-        if dangling is not None:
-            yield "origin", f"forked from {dangling!r}, which is not here"
-        numbers = [row[0] for row in session.rows]
-        if numbers != list(range(birth.origin_n + 1, birth.origin_n + 1 + len(numbers))):
-            yield "gap", f"deliveries {numbers} do not follow {birth.origin_n}"
-        last = numbers[-1] if numbers else birth.origin_n
+        oldest = [link for link, _ in self._chain(session)][-1]
+        if oldest.birth.origin is not None:
+            yield "origin", f"forked from {oldest.birth.origin!r}, which is not here"
+            return
+        last = session.rows[-1][0] if session.rows else birth.origin_n
         if head.n != last:
             yield "head", f"the head is at delivery {head.n}, the journal at {last}"
+        numbers = [one.n for one in self._deliveries(session, 0)]
+        if numbers != list(range(len(numbers))):
+            yield "gap", f"the journal has {len(numbers)} deliveries up to number {numbers[-1]}"
         if head.mail != len(session.letters):
             yield "mail", f"the head counts {head.mail} letters, the intake has {len(session.letters)}"
         opened = self._opened(session)

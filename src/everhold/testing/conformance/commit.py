@@ -17,7 +17,7 @@ from everhold.core.query import Answer, Kind, Query, Rerun, Usage
 from everhold.core.session import Seed, SessionId, State
 from everhold.core.status import Raised, Returned, Stopped
 from everhold.ports.store import Change, Effect, Filter, Letter, Record, Store, Write
-from everhold.testing.conformance.build import ask, begin, birth, head, mark, move, start, step, touch
+from everhold.testing.conformance.build import ask, begin, birth, delivery, head, mark, move, start, step, touch
 from everhold.testing.conformance.room import Room
 
 TEXTS = (
@@ -229,6 +229,19 @@ class CommitRoom(Room):
         await store.commit(step(record, deliveries=more, tip={"n": 3, "open_from": 3}), 1)
 
         assert [one.n for one in (await store.load("s-1")).deliveries] == [0, 1, 2, 3]
+
+    async def test_a_whole_life_in_one_change(self, store: Store) -> None:
+        """A session that comes from elsewhere may be born with its journal, and ended."""
+        first = start("s-1", ask(0), key="mine")
+        first.deliveries = [*first.deliveries, delivery(1, {0: "a"}, outcome=Returned(1))]
+        first.head = head(n=1, open_from=2, state=State.COMPLETED, revision=1)
+
+        await store.commit(first, 0)
+
+        found = await store.load("s-1")
+        assert (found.head, found.deliveries) == (first.head, first.deliveries)
+        assert await store.inbox(kind=None, to=None, limit=9) == []
+        assert await store.verify() == []
 
     async def test_a_light_change_lands(self, store: Store) -> None:
         """A change marked light keeps its deliveries and what every step changes of the head."""
@@ -473,15 +486,17 @@ class TogetherRoom(Room):
 
         async def count(id: str) -> None:
             record = await begin(store, id)
-            for _ in range(3):
-                while True:
-                    value, version = await store.value("n", "counter")
-                    write = Write("n", "counter", [(value or [0])[0] + 1], version)
-                    try:
-                        record = await mark(store, record, writes=[write])
-                        break
-                    except Overtaken:
-                        await asyncio.sleep(0)
+            left = 3
+            for _ in range(1000):
+                if not left:
+                    break
+                value, version = await store.value("n", "counter")
+                write = Write("n", "counter", [(value or [0])[0] + 1], version)
+                try:
+                    record = await mark(store, record, writes=[write])
+                    left -= 1
+                except Overtaken:
+                    await asyncio.sleep(0)
 
         await asyncio.gather(*(count(f"s-{n}") for n in range(8)))
 

@@ -1,0 +1,224 @@
+"""The suite itself: every promise of the port has its tests, and a stranger can run them."""
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from everhold.ports import store as port
+from everhold.stores.memory import MemoryStore
+from everhold.testing.conformance import DurableStoreContract, StoreContract
+
+# A promise of the port, by its first words: the tests that would fail without it.
+KEPT = {
+    "still be so at the commit": ["test_another_version_is_overtaken", "test_a_deleted_value_is_remembered"],
+    "survive power loss": ["test_a_durable_change_survives"],
+    "raise `Overtaken`, and change nothing, if the stored revision": [
+        "test_another_fence_is_overtaken",
+        "test_an_unknown_session_is_overtaken",
+        "test_a_forgotten_session_is_overtaken",
+        "test_one_of_many_wins",
+        "test_a_fence_holds_between_two",
+    ],
+    "raise `KeyConflict` if a new session's key is taken": [
+        "test_a_key_is_used_once",
+        "test_an_id_is_used_once",
+        "test_a_child_that_cannot_be_refuses_the_step",
+        "test_a_key_holds_between_two",
+    ],
+    "raise `Overtaken` if a value written": ["test_another_version_is_overtaken", "test_increments_are_not_lost"],
+    "keep the change before it returns": [
+        "test_what_was_committed_survives",
+        "test_what_was_committed_survives_a_death",
+        "test_a_durable_change_survives",
+    ],
+    "not let one refused change harm another": [
+        "test_one_refusal_harms_nobody",
+        "test_one_bad_number_harms_nobody",
+        "test_one_taken_key_harms_nobody",
+    ],
+    "set `change.head.ref`": ["test_a_new_session_gets_its_number"],
+    "raise `UnknownSession` if there is none": ["test_only_the_exact_id_is_known"],
+    "include the deliveries a fork shares": [
+        "test_a_fork_reads_what_it_shares",
+        "test_a_fork_of_a_fork",
+        "test_since_inside_what_is_shared",
+    ],
+    "keep what a fork shares, and hide the rest": [
+        "test_what_a_fork_shares_is_kept",
+        "test_a_deleted_session_is_gone",
+        "test_a_chain_without_its_middle",
+    ],
+}
+SOURCE = Path(port.__file__).resolve().parents[2]
+PROMISES = re.findall(r"\bMUST (?!is a test)([^\n]*)", inspect.getsource(port))
+TESTS = {name: test for name, test in inspect.getmembers(DurableStoreContract) if name.startswith("test_")}
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_every_promise_has_its_tests(promise):
+    """A MUST of the port without tests is only a wish."""
+    (tests,) = [tests for words, tests in KEPT.items() if promise.startswith(words)]
+
+    assert set(tests) <= set(TESTS)
+
+
+def test_no_test_is_kept_for_a_promise_that_is_gone():
+    """The table above holds nothing that the port does not say."""
+    assert [words for words in KEPT if not any(promise.startswith(words) for promise in PROMISES)] == []
+
+
+@pytest.mark.parametrize("name", sorted(TESTS))
+def test_every_test_is_a_claim(name):
+    """A test says in a sentence what it claims."""
+    assert TESTS[name].__doc__.endswith(".")
+
+
+def test_no_test_hides_another():
+    """Two rooms never use the same name: one of the tests would silently not run."""
+    rooms = [room for room in DurableStoreContract.__mro__ if room is not object]
+    names = [name for room in rooms for name in vars(room) if name.startswith("test_")]
+
+    assert sorted(names) == sorted(set(names))
+
+
+def run_as_a_stranger(tmp_path, body):
+    """Run a test file with nothing but pytest: no plugins, no settings of ours."""
+    (tmp_path / "test_mine.py").write_text(textwrap.dedent(body))
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-c",
+            os.devnull,
+            "--rootdir",
+            ".",
+            "-p",
+            "no:cacheprovider",
+            "-W",
+            "error",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_stranger_can_run_it(tmp_path):
+    """A third party's store is proven with one class and no plugin."""
+    done = run_as_a_stranger(
+        tmp_path,
+        """
+        import pytest
+        from everhold.stores.memory import MemoryStore
+        from everhold.testing.conformance import StoreContract
+
+        class TestMine(StoreContract):
+            @pytest.fixture
+            def open_store(self):
+                return MemoryStore
+
+            async def test_of_my_own(self, store):
+                assert store.where == "memory"
+        """,
+    )
+
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^\d{3} passed", done.stdout, re.MULTILINE)
+
+
+def test_a_stranger_is_told_what_is_wrong(tmp_path):
+    """A broken store fails with the values that differ; a forgotten fixture with what to do."""
+    done = run_as_a_stranger(
+        tmp_path,
+        """
+        import pytest
+        from everhold.stores.memory import MemoryStore
+        from everhold.testing.conformance import StoreContract
+
+        class Silent(MemoryStore):
+            async def next_due(self):
+                return 7.0
+
+        class TestBroken(StoreContract):
+            @pytest.fixture
+            def open_store(self):
+                return Silent
+
+        class TestForgotten(StoreContract):
+            pass
+        """,
+    )
+
+    assert "assert 7.0 is None" in done.stdout
+    assert "say how to make your store" in done.stdout
+
+
+def broken(name, **members):
+    return pytest.param(type(name, (MemoryStore,), members), id=name)
+
+
+async def _twice(self, change, fence):
+    await MemoryStore.commit(self, change, fence)
+    self._sessions[change.id].rows += self._sessions[change.id].rows[-1:]
+
+
+async def _late(self, change, fence):
+    held = self._sessions.get(change.id)
+    await MemoryStore.commit(self, change, fence if held is None else held.head.revision)
+
+
+async def _forgetful(self, session_id, fence):
+    kept = await MemoryStore.delete(self, session_id, fence)
+    self._buried.clear()
+    return kept
+
+
+async def _stateless(self, change, fence):
+    change.writes = [
+        port.Write(one.namespace, one.key, one.value, (await self.value(one.namespace, one.key))[1])
+        for one in change.writes
+    ]
+    await MemoryStore.commit(self, change, fence)
+
+
+async def _eager(self, change, fence):
+    self._values.update({(one.namespace, one.key): ("[0]", one.version + 1) for one in change.writes})
+    await MemoryStore.commit(self, change, fence)
+
+
+async def _deaf(self, *, kind, to, limit):
+    return (await MemoryStore.inbox(self, kind=kind, to=to, limit=limit))[::-1]
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        broken("delivers_twice", commit=_twice),
+        broken("has_no_fence", commit=_late),
+        broken("forgets_what_is_shared", delete=_forgetful),
+        broken("has_no_versions", commit=_stateless),
+        broken("writes_before_it_checks", commit=_eager),
+        broken("shows_the_newest_first", inbox=_deaf),
+    ],
+)
+def test_a_broken_store_is_found(store, tmp_path):
+    """A store that breaks a promise fails at least one test."""
+    room = StoreContract()
+    failed = []
+    for name in TESTS.keys() & {name for name, _ in inspect.getmembers(StoreContract)}:
+        if inspect.signature(TESTS[name]).parameters.keys() == {"self", "store"}:
+            try:
+                getattr(room, name)(store=store())
+            except (Exception, pytest.fail.Exception):
+                failed.append(name)
+
+    assert failed
