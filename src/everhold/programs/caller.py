@@ -43,6 +43,13 @@ def called(plain: str, frame: FrameType | None) -> str:
     return name if _is_stdlib(module) else f"{name} ({plain})"
 
 
+def line(frame: FrameType | None) -> tuple[str, int]:
+    """The file and line of the program's own code from which the call was made."""
+    while frame is not None and (_is_library(frame) or _module(frame) == _WATCH):
+        frame = frame.f_back
+    return ("?", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
 def _libraries(frame: FrameType | None) -> Iterator[FrameType]:
     """The frames between a refused call and the program's own code, innermost first."""
     while frame is not None and _module(frame) == _WATCH:

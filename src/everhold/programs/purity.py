@@ -21,7 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from everhold.core.errors import BadSetting, ForeignCall, Spinning
-from everhold.programs.caller import called, refusal
+from everhold.programs.caller import called, line, refusal
 
 if TYPE_CHECKING:
     from everhold.programs.python import PythonExecution
@@ -115,6 +115,7 @@ class _Mark(threading.local):
 _places: dict[int, _Place] = {}  # by thread; the number of one that ended is given to another
 _settings = _Settings()
 _begin: Final = _thread.start_new_thread
+_rest: Final = time.sleep
 _mark = _Mark()
 _seen: set[tuple[str, int]] = set()
 _lock = threading.Lock()  # held while an advance is struck
@@ -180,6 +181,8 @@ def _install() -> None:
             sys.addaudithook(_hear)
             if sys.version_info < (3, 12):  # where starting a thread is no audit event
                 _thread.start_new_thread = threading._start_new_thread = _start_new_thread  # type: ignore[attr-defined]
+            if sys.version_info < (3, 13):  # nor is sleeping
+                time.sleep = _sleep
             _settings.hooked = True
         if not _settings.patrolled:
             threading.Thread(target=_patrol, name="everhold-watch", daemon=True).start()
@@ -189,6 +192,11 @@ def _install() -> None:
 def _start_new_thread(*args: Any) -> int:
     sys.audit("_thread.start_new_thread", *args)
     return _begin(*args)
+
+
+def _sleep(seconds: Any, /) -> None:
+    sys.audit("time.sleep", seconds)
+    _rest(seconds)
 
 
 def _after_fork() -> None:
@@ -213,6 +221,8 @@ def _hear(event: str, args: tuple[Any, ...]) -> None:
         raise refusal(name, frame)
     if _settings.mode != "off" and not _is_read_by_others(frame):
         if event == "open" and args:
+            if "/zoneinfo/" in str(args[0]):
+                return  # read in C, where no frame tells
             name = f"open({args[0]!r})"
         _report(executing, name, frame)
 
@@ -231,7 +241,7 @@ def _is_read_by_others(frame: FrameType | None) -> bool:
 def _report(executing: PythonExecution, name: str, frame: FrameType) -> None:
     if _settings.mode == "refuse":
         raise ForeignCall(called(name, frame))
-    place = (frame.f_code.co_filename, frame.f_lineno)
+    place = line(frame)
     if place in _seen or executing.loop.dropped:
         return
     _seen.add(place)
@@ -241,7 +251,7 @@ def _report(executing: PythonExecution, name: str, frame: FrameType) -> None:
 
 def _patrol() -> None:
     while True:
-        time.sleep(min(0.25, _settings.limit / 4))
+        _rest(min(0.25, _settings.limit / 4))
         now = time.monotonic()
         for place in list(_places.values()):
             running = place.executing
