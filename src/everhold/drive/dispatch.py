@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import plain
-from everhold.core.errors import AnswerFailed, BadValue, EverholdError, Poison
+from everhold.core.errors import AnswerFailed, BadValue, EverholdError, Poison, StoreBusy, StoreFull
 from everhold.core.query import Answer, Kind, Query, Rerun, Usage
 from everhold.core.schema import read, unfit
 from everhold.core.status import Raised
@@ -34,6 +34,8 @@ log = logging.getLogger("everhold")
 
 #: Processes that may die over a session before it is failed as poison.
 DEATHS: Final = 3
+#: Seconds until an outcome that could not be written is tried again.
+PATIENCE: Final = 1.0
 
 
 class Dispatch:
@@ -76,20 +78,28 @@ class Dispatch:
         await self.deliver(session_id, answer)
 
     async def deliver(self, session_id: str, answer: Answer) -> None:
-        """Hand over what came of a query this process worked on; nobody else's answer is overwritten."""
-        jobs = self._sessions.jobs.get(session_id, {})
+        """Hand over what came of a query this process worked on; nobody else's answer is overwritten.
+
+        Nobody else knows it: where the store is busy or full for now, it is tried again.
+        """
 
         async def act(live: Live) -> None:
-            jobs.pop(answer.q, None)
             if answer.q in live.opened and not live.head.ended:
                 await self._sessions.step(live, [answer])
 
         try:
-            await self._sessions.on(session_id, act)
+            while True:
+                try:
+                    return await self._sessions.on(session_id, act)
+                except (StoreBusy, StoreFull) as error:
+                    log.warning("the outcome of q-%d of session %s waits: %s", answer.q, session_id, error)
+                await self._clock.sleep(PATIENCE)
         except EverholdError:
             log.exception("the outcome of q-%d of session %s could not be kept", answer.q, session_id)
         finally:
-            if not self._sessions.jobs.get(session_id):
+            jobs = self._sessions.jobs.get(session_id, {})
+            jobs.pop(answer.q, None)
+            if not jobs:
                 self._sessions.jobs.pop(session_id, None)
             self._sessions.changed(session_id)
 

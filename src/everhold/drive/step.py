@@ -107,6 +107,7 @@ class Way(msgspec.Struct):
     deliveries: list[Delivery] = []
     letters: list[Letter] = []
     values: Values | None = None
+    raised: bool = False  # from a failure: more of the head changes than a light commit writes
 
 
 class Stepper:
@@ -253,7 +254,7 @@ class Stepper:
         self._take(live, way, delivery, reply)
         way.said.asked = list(again)
         live.before = {query.q for query in again} - {query.q for query in reply.asked}
-        head.state = moved(head.state, Event.RETRIED)
+        head.state, way.raised = moved(head.state, Event.RETRIED), True
         return await self._begin_again(live, way, ends)
 
     async def branch(self, live: Live, answers: list[Answer]) -> Said:
@@ -322,7 +323,7 @@ class Stepper:
         head.attempts = 0
         head.mail -= len(way.read)
         change = Change(live.id, head, deliveries, way.birth, read=way.read, letters=way.letters)
-        extra = bool(way.read or way.letters) or way.birth is not None
+        extra = bool(way.read or way.letters) or way.birth is not None or way.raised
         if way.read:
             live.letters = [letter for letter in live.letters if letter.id not in way.read]
         if live.noticed or live.working:
