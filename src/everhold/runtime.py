@@ -34,7 +34,7 @@ from everhold.core.errors import (
     Waiting,
 )
 from everhold.core.observe import Observer, Observers
-from everhold.core.query import Kind, Usage
+from everhold.core.query import Kind, Query, Usage
 from everhold.core.schema import fit
 from everhold.core.session import Birth, Seed, SessionId, State, mint
 from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
@@ -111,8 +111,10 @@ class Runtime(Archive):
         self._recover = recover
         self._programs: dict[str, Any] = {}
         inline = answerer(llm)
+        self._check = getattr(inline, "check", None)  # an answerer that cannot work says so before anything is asked
         worker = f"w-{secrets.token_hex(8)}"
-        answerers = {} if inline is None else {Kind.LLM: inline}
+        kinds = () if inline is None else getattr(inline, "kinds", (Kind.LLM,))
+        answerers = {kind: inline for kind in kinds if inline is not None}
         stepper = Stepper(store, self.clock, worker, lambda query: query.kind in answerers and query.to is None)
         self._sessions = Sessions(store, PythonHost(self._find), stepper, Observers(observers), cache=cache)
         self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, ttl=ttl)
@@ -128,6 +130,8 @@ class Runtime(Archive):
 
     async def __aenter__(self) -> Self:
         if not self._opened:
+            if self._check is not None:
+                self._check()
             if self._settings is not None:
                 prepare(self._settings)
             await self.store.open()
@@ -434,13 +438,33 @@ def open(
     return Runtime(
         store,
         found=found,
-        llm=llm if llm is not None else found.llm,
+        llm=llm if llm is not None else _configured(found),
         clock=clock,
         observers=observers,
         cache=cache,
         idle=idle,
         recover=recover,
     )
+
+
+def _configured(found: Settings) -> Spec:
+    """The answerer that the settings name. One that cannot work here says so when it is asked, not before."""
+    if found.llm is None:
+        return None
+    try:
+        return answerer(found.llm)
+    except MissingExtra as error:
+        return _Absent(error)
+
+
+class _Absent:
+    """Stands in for an answerer that is not installed here."""
+
+    def __init__(self, error: MissingExtra) -> None:
+        self._error = error
+
+    async def answer(self, query: Query, session_id: str) -> Any:
+        raise self._error
 
 
 def _store(found: Settings, durability: str) -> Store:

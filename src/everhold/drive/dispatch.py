@@ -19,12 +19,23 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import plain
-from everhold.core.errors import AnswerFailed, BadValue, EverholdError, Poison, StoreBusy, StoreFull
+from everhold.core.errors import (
+    AnswerFailed,
+    BadSetting,
+    BadValue,
+    EverholdError,
+    MissingExtra,
+    NotAllowed,
+    Poison,
+    StoreBusy,
+    StoreFull,
+)
 from everhold.core.query import Answer, Kind, Query, Rerun, Usage
 from everhold.core.schema import read, unfit
+from everhold.core.session import State
 from everhold.core.status import Raised
 from everhold.drive import doubt
-from everhold.drive.live import Live
+from everhold.drive.live import Live, is_noticed
 from everhold.drive.sessions import Sessions
 from everhold.drive.step import Said
 from everhold.ports.program import Answerer, Clock
@@ -36,6 +47,10 @@ log = logging.getLogger("everhold")
 DEATHS: Final = 3
 #: Seconds until an outcome that could not be written is tried again.
 PATIENCE: Final = 1.0
+
+
+#: What an answerer raises when it cannot answer such a query at all: that is not an answer.
+CANNOT: Final = (NotAllowed, BadSetting, MissingExtra)
 
 
 class Dispatch:
@@ -73,9 +88,35 @@ class Dispatch:
     async def _work(self, session_id: str, query: Query, effect: Callable[[], Any] | None) -> None:
         try:
             answer = await self._outcome(session_id, query, effect)
-        except asyncio.CancelledError:
-            raise
-        await self.deliver(session_id, answer)
+        except CANNOT as error:
+            log.warning("q-%d of session %s cannot be answered here and stays open: %s", query.q, session_id, error)
+            await self._park(session_id, query)
+        else:
+            await self.deliver(session_id, answer)
+
+    async def _park(self, session_id: str, query: Query) -> None:
+        """Leave a query that this process cannot answer after all to whoever can."""
+
+        async def act(live: Live) -> None:
+            if live.working.get(query.q) != self.worker:
+                return
+            head = live.head
+            del live.working[query.q]
+            change = Change(live.id, head, closed=[query.q])
+            if is_noticed(query.kind, query.to):
+                live.noticed.add(query.q)
+                change.notices = [Notice(query.q, query.kind, query.to, live.opened[query.q].at, query)]
+            fence, head.revision = head.revision, head.revision + 1
+            head.state = State.RUNNING if live.working else State.PAUSED
+            await self._commit(live, change, fence)
+
+        self._sessions.jobs.get(session_id, {}).pop(query.q, None)
+        try:
+            await self._sessions.on(session_id, act)
+        finally:
+            if not self._sessions.jobs.get(session_id):
+                self._sessions.jobs.pop(session_id, None)
+            self._sessions.changed(session_id)
 
     async def deliver(self, session_id: str, answer: Answer) -> None:
         """Hand over what came of a query this process worked on; nobody else's answer is overwritten.
@@ -111,7 +152,7 @@ class Dispatch:
                 return Answer(query.q, await self._call(query, effect))
             said = await self._answerers[query.kind].answer(query, session_id)
             return answered(query, said)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, *CANNOT):
             raise
         except Exception as error:
             return Answer(query.q, error=told(error))
@@ -196,7 +237,7 @@ class Dispatch:
                 live.working.pop(q)
         fence = head.revision
         head.revision, head.attempts = fence + 1, deaths
-        head.state = type(head.state).RUNNING if live.working else type(head.state).PAUSED
+        head.state = State.RUNNING if live.working else State.PAUSED
         await self._commit(live, change, fence)
         for query in again:
             self._begin(live, query, live.execution.effect(query.q))
@@ -220,7 +261,7 @@ class Dispatch:
         live.noticed.discard(q)
         live.working[q] = self.worker
         fence, head.revision = head.revision, head.revision + 1
-        head.state = type(head.state).RUNNING
+        head.state = State.RUNNING
         await self._commit(live, change, fence)
         self._begin(live, query, live.execution.effect(q))
 
@@ -248,6 +289,10 @@ async def run(effect: Callable[[], Any]) -> Any:
 def answered(query: Query, said: Any) -> Answer:
     """What an answerer returned, checked and ready to be kept."""
     usage: Usage | None = None
+    if isinstance(said, Answer):
+        if said.error is not None:
+            return Answer(query.q, None, said.error, said.usage)
+        return Answer(query.q, fitted(query, said.value), usage=said.usage)
     if isinstance(said, msgspec.Struct) and hasattr(said, "usage") and hasattr(said, "value"):
         said, usage = said.value, said.usage
     return Answer(query.q, fitted(query, said), usage=usage)
@@ -265,6 +310,8 @@ def fitted(query: Query, value: Any) -> Any:
 def told(error: BaseException) -> dict[str, str]:
     """An error as it is stored instead of a value."""
     code = error.code if isinstance(error, EverholdError) else type(error).__name__
+    if isinstance(error, AnswerFailed) and error.kind:
+        code = error.kind
     words = str(error).encode("utf-8", "backslashreplace").decode()[:20_000]
     return {"code": code, "message": words or code}
 
