@@ -7,6 +7,7 @@ process of its own, `everhold.check`.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import secrets
 import sys
@@ -21,7 +22,7 @@ from typing import Any
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import BadArguments, BadSetting, StoreUnavailable
+from everhold.core.errors import BadArguments, BadSetting, EverholdError, StoreUnavailable, leaves
 from everhold.core.session import Birth, SessionId, State
 from everhold.core.status import PendingFilter, snapshot, snapshots
 from everhold.drive import redact as redaction
@@ -245,8 +246,19 @@ async def _checked(request: Wanted, source: str) -> Report:
         await process.wait()
         raise
     if process.returncode != 0:
-        raise StoreUnavailable(source, _last_line(complaint) or f"the check ended with {process.returncode}")
+        raise _told(said) or StoreUnavailable(source, _last_line(complaint) or f"it ended with {process.returncode}")
     return read_report(said, source, seed)
+
+
+def _told(said: bytes) -> EverholdError | None:
+    """The error that the process met, if it is one of ours: its last line has the code and the facts of it."""
+    try:
+        told = msgspec.json.decode(said.splitlines()[-1], type=dict[str, Any])
+        leaf = next(leaf for leaf in leaves() if leaf.code == told["error"])
+        names = inspect.signature(leaf).parameters
+        return leaf(**{name: fact for name, fact in told["facts"].items() if name in names})
+    except (IndexError, KeyError, StopIteration, TypeError, msgspec.MsgspecError):
+        return None
 
 
 def read_report(said: bytes, source: str, seed: int) -> Report:

@@ -113,6 +113,13 @@ def main() -> int:
         try:
             asyncio.run(check(wanted, lambda line: _write(out, line)))
         except EverholdError as error:
+            _write(
+                out,
+                {
+                    "error": error.code,
+                    "facts": {k: v for k, v in vars(error).items() if isinstance(v, str | int | float)},
+                },
+            )
             sys.stderr.write(f"{error}\n")
             return 1
     return 0

@@ -197,6 +197,7 @@ async def test_work_under_way_that_asks_is_asked_of_a_person(tmp_path):
         session_id = await _marked(house, "ask")
         await house.here.import_(house.file)
         status = await house.here.wait(session_id, 5)
+        assert await house.here.verify() == []
         await house.here.export(house.file)
         async with House(tmp_path, recover=False) as next_one:
             await next_one.here.import_(house.file)
