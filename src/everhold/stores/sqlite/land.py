@@ -40,6 +40,11 @@ _SESSION: Final = (
     " VALUES (?, ?, ?, ?, ?, (SELECT ref FROM session WHERE id = ?), ?, ?, ?)"
 )
 
+_NOTICE: Final = (
+    "INSERT OR REPLACE INTO notice (session, q, kind, addressee, asked_at, query, seal) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_EFFECT: Final = "INSERT OR REPLACE INTO effect (session, q, worker, since, seal) VALUES (?, ?, ?, ?, ?)"
+
 _text = msgspec.json.Encoder().encode
 
 
@@ -102,15 +107,10 @@ def _land_rest(run: Any, change: Change, head: Head) -> None:
         run("DELETE FROM effect WHERE session = ? AND q = ?", (ref, q))
     for notice in change.notices:
         row = (ref, notice.q, notice.kind.value, notice.to, float(notice.asked_at), dumps(notice.query))
-        run(
-            "INSERT OR REPLACE INTO notice (session, q, kind, addressee, asked_at, query) VALUES (?, ?, ?, ?, ?, ?)",
-            row,
-        )
+        run(_NOTICE, (*row, seal(*row)))
     for effect in change.effects:
-        run(
-            "INSERT OR REPLACE INTO effect (session, q, worker, since) VALUES (?, ?, ?, ?)",
-            (ref, effect.q, effect.worker, float(effect.since)),
-        )
+        mark = (ref, effect.q, effect.worker, float(effect.since))
+        run(_EFFECT, (*mark, seal(*mark)))
     for letter_id in change.read:
         run("DELETE FROM letter WHERE id = ? AND session = ?", (letter_id, ref))
     for birth, born in change.births:

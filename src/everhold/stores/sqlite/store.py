@@ -137,8 +137,13 @@ class SQLiteStore:
         return letters
 
     def _effects(self, ref: int) -> builtins.list[Effect]:
-        rows = self._run("SELECT q, worker, since FROM effect WHERE session = ? ORDER BY q", (ref,))
-        return [Effect(q, worker, since) for q, worker, since in rows]
+        rows = self._run("SELECT q, worker, since, seal FROM effect WHERE session = ? ORDER BY q", (ref,))
+        effects = []
+        for q, worker, since, sealed in rows:
+            if seal(ref, q, worker, since) != sealed:
+                raise ValueError(f"the mark of q-{q} of session number {ref} does not match its seal")
+            effects.append(Effect(q, worker, since))
+        return effects
 
     async def find(self, key: str) -> SessionId | None:
         with self._reading():

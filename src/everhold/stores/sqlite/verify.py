@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from everhold.core.journal import Delivery, open_from, open_queries
 from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Birth, Head
 from everhold.ports.store import Problem
+from everhold.stores.sqlite.file import migrations
 from everhold.stores.sqlite.land import HEAD_COLUMNS, UNREADABLE, read_delivery, read_head
 
 
@@ -24,6 +26,7 @@ def problems(connection: sqlite3.Connection) -> list[Problem]:
         if line != "ok":
             found.append(Problem("", "damaged_file", line))
     try:
+        found.extend(_schema(connection))
         found.extend(_sessions(connection))
         found.extend(_loose_rows(connection))
     except sqlite3.Error as error:
@@ -31,12 +34,23 @@ def problems(connection: sqlite3.Connection) -> list[Problem]:
     return found
 
 
+def _schema(connection: sqlite3.Connection) -> Iterator[Problem]:
+    """Tables and views must read as they were made; what others added is their own affair."""
+    known = dict(connection.execute("SELECT name, sql FROM sqlite_master").fetchall())
+    with closing(sqlite3.connect(":memory:")) as fresh:
+        for step in migrations():
+            fresh.executescript(step)
+        for name, sql in fresh.execute("SELECT name, sql FROM sqlite_master"):
+            if known.get(name, "") != sql:
+                yield Problem("", "damaged_schema", f"{name} is not as it was made")
+
+
 def _sessions(connection: sqlite3.Connection) -> Iterator[Problem]:
     rows = connection.execute(
-        "SELECT ref, id, key, program, birth, seal, deleted, origin, origin_n FROM session"
+        "SELECT ref, id, key, program, birth, seal, deleted, origin, origin_n, parent, created_at FROM session"
     ).fetchall()
     known = {row[0]: row for row in rows}
-    for ref, session_id, key, program, birth, sealed, deleted, origin, origin_n in rows:
+    for ref, session_id, key, program, birth, sealed, deleted, origin, origin_n, parent, created_at in rows:
         if seal(birth) != sealed:
             yield Problem(str(session_id), "broken_seal", "its birth")
             continue
@@ -45,11 +59,18 @@ def _sessions(connection: sqlite3.Connection) -> Iterator[Problem]:
         except (msgspec.MsgspecError, UnicodeError) as error:
             yield Problem(str(session_id), "unreadable", str(error))
             continue
-        if born.id != session_id or born.program != program or (not deleted and born.key != key):
+        said = (born.id, born.program, None if deleted else born.key, born.origin_n, born.parent, born.created_at)
+        if said != (session_id, program, key, origin_n, parent, created_at) or deleted not in (0, 1):
             yield Problem(str(session_id), "mismatch", "its row does not say what its birth says")
+            continue
+        if origin in known and known[origin][1] != born.origin:
+            yield Problem(session_id, "mismatch", f"it was forked from {born.origin}, not from {known[origin][1]}")
+            continue
         if (origin is None) != (born.origin is None) or (origin is not None and origin not in known):
             yield Problem(session_id, "dangling_origin", f"it was forked from {born.origin}, which is not there")
             continue
+        if deleted and connection.execute("SELECT 1 FROM head_1 WHERE ref = ?", (ref,)).fetchone():
+            yield Problem(session_id, "mismatch", "it is marked as deleted, and has a head")
         if not deleted:
             yield from _session(connection, ref, session_id, known, origin_n)
 
@@ -89,6 +110,7 @@ def _open(connection: sqlite3.Connection, session_id: str, head: Head, deliverie
     last = deliveries[-1].notes.outcome if deliveries and deliveries[-1].notes is not None else None
     if head.ended != (last is not None):
         yield Problem(session_id, "end", f"it is {head.state}, and its journal {'ends' if last else 'goes on'}")
+    yield from _marks(connection, session_id, head)
     for table in ("notice", "effect"):
         for (q,) in connection.execute(f"SELECT q FROM {table} WHERE session = ?", (head.ref,)):
             if q not in opened:
@@ -103,6 +125,14 @@ def _open(connection: sqlite3.Connection, session_id: str, head: Head, deliverie
     count = connection.execute("SELECT count(*) FROM letter WHERE session = ?", (head.ref,)).fetchone()[0]
     if count != head.mail and not head.ended:
         yield Problem(session_id, "mail", f"{count} letters, its head says {head.mail}")
+
+
+def _marks(connection: sqlite3.Connection, session_id: str, head: Head) -> Iterator[Problem]:
+    for table, columns in (("notice", "q, kind, addressee, asked_at, query"), ("effect", "q, worker, since")):
+        rows = connection.execute(f"SELECT seal, session, {columns} FROM {table} WHERE session = ?", (head.ref,))
+        for sealed, *row in rows.fetchall():
+            if seal(*row) != sealed:
+                yield Problem(session_id, "broken_seal", f"the {table} of q-{row[1]}")
 
 
 def _chain(connection: sqlite3.Connection, ref: int, known: dict[int, Any]) -> Iterator[Delivery | Problem]:

@@ -57,6 +57,7 @@ CREATE TABLE notice (
   addressee TEXT,
   asked_at  REAL NOT NULL,
   query     TEXT NOT NULL,
+  seal      INTEGER NOT NULL,
   UNIQUE (session, q)
 );
 
@@ -66,6 +67,7 @@ CREATE TABLE effect (
   q       INTEGER NOT NULL,
   worker  TEXT NOT NULL,
   since   REAL NOT NULL,
+  seal    INTEGER NOT NULL,
   UNIQUE (session, q)
 );
 

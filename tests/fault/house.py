@@ -1,0 +1,212 @@
+"""A database with a bit of everything in it, and a full reading of one."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import everhold
+from everhold.core.errors import EverholdError
+from everhold.core.journal import open_queries
+from everhold.drive.live import rebuild
+from everhold.packages.find import find
+from everhold.ports.store import Change, Effect, Filter
+from everhold.programs.python import PythonHost
+from everhold.runtime import Runtime
+from everhold.stores.sqlite import SQLiteStore
+from everhold.testing.clock import ManualClock
+
+DAWN = 1_700_000_000.0
+
+
+def double(number: int) -> int:
+    return number * 2
+
+
+@everhold.program
+async def leaf(ctx: everhold.Context, name: str) -> str:
+    return await ctx.llm(f"what is {name}?")
+
+
+@everhold.program
+async def tree(ctx: everhold.Context, name: str) -> dict:
+    """Asks, races, counts, calls, logs, spawns, waits for people and for a message."""
+    first, second = await asyncio.gather(ctx.llm(f"{name} one"), ctx.llm(f"{name} two"))
+    ctx.log(f"{name} has two")
+    ctx.progress(1, 3, "on the way")
+    ctx.record("size", len(first) + len(second))
+    count = await ctx.state.incr("trees")
+    await ctx.state("words").set(name, {"first": first})
+    twice = await ctx.call(double, 21)
+    child = ctx.spawn(leaf(name=name))
+    approved = await ctx.approval(f"go on with {name}?", to="anna")
+    leaves = await child
+    signal = await ctx.receive("wind")
+    return {"said": [first, second, leaves], "n": [count, twice], "approved": approved, "signal": signal}
+
+
+@everhold.program
+async def brittle(ctx: everhold.Context) -> str:
+    raise ValueError(await ctx.llm("break?"))
+
+
+@everhold.program
+async def sleeper(ctx: everhold.Context) -> str:
+    try:
+        async with asyncio.timeout(3600):
+            return await ctx.input("a word, within the hour", timeout=7200)
+    except TimeoutError:
+        return "too late"
+
+
+async def furnish(path: Path) -> None:
+    """Make a database with sessions in every state, a fork, children, kept letters, values and logs."""
+    clock = ManualClock(DAWN)
+    async with Runtime(SQLiteStore(path), clock=clock) as runtime:
+        for n in range(6):
+            clock.advance(10)
+            await _grow(runtime, n)
+        broken = await runtime.start(brittle(), key="brittle")
+        await runtime.answer(broken.session_id, "broken")
+        await runtime.start(sleeper(), key="sleeper")
+        cancelled = await runtime.start(tree(name="stump"), key="stump")
+        await runtime.cancel(cancelled.session_id, "felled")
+    async with Runtime(SQLiteStore(path), clock=clock, recover=False) as absent:
+        absent._sessions.host = PythonHost(_nothing_here)  # accepted where the program is not: kept as letters
+        for key in ("tree-0", "tree-1"):
+            session_id = await absent.store.find(key)
+            await absent.answer(session_id, f"kept for {key}", query_id="q-1")
+        await absent.signal(await absent.store.find("tree-1"), "wind", "early")
+
+
+async def _grow(runtime: Runtime, n: int) -> None:
+    status = await runtime.start(
+        tree(name=f"oak {n}"),
+        key=f"tree-{n}",
+        title=f"tree {n}",
+        labels={"row": str(n % 2)},
+        budget={"max_llm_calls": 9},
+    )
+    session_id = status.session_id
+    if n == 0:
+        return
+    await runtime.answer(session_id, f"bark {n}", query_id="q-0", usage={"prompt_tokens": 3, "completion_tokens": 2})
+    if n == 1:
+        return
+    await runtime.answer(session_id, f"root {n}", query_id="q-1")
+    await _settled(runtime, session_id)
+    if n == 2:
+        return
+    for query in await runtime.inbox():
+        if query.session_id == session_id:
+            await runtime.answer(query, True, by={"front": "test", "user": "anna"})
+    if n == 3:
+        return
+    [child] = await runtime.sessions(parent=session_id)
+    await runtime.answer(child.session_id, f"green {n}")
+    await _settled(runtime, session_id)
+    if n == 4:
+        fork = await runtime.fork(session_id, at=1, answer="other bark", key="fork")
+        await runtime.answer(fork.session_id, "other root")
+        await _settled(runtime, fork.session_id)
+        return
+    await runtime.signal(session_id, "wind", {"force": n})
+
+
+async def _settled(runtime: Runtime, session_id: str) -> None:
+    """Wait until nothing moves by itself."""
+    for _ in range(2000):
+        await asyncio.sleep(0.001)
+        record = await runtime.store.load(session_id, since=-1)
+        children = await runtime.sessions(parent=session_id)
+        if not record.effects and not record.head.mail and all(child.steps >= 0 for child in children):
+            return
+    raise AssertionError("it never comes to rest")
+
+
+def _nothing_here(ref: str, version: int) -> object:
+    raise everhold.core.errors.UnknownProgram(ref)
+
+
+async def contents(path: Path) -> dict:
+    """Everything that can be read, every live session replayed. Raises what opening or reading raises."""
+    store = SQLiteStore(path)
+    await store.open()
+    try:
+        host = PythonHost(find)
+        found: dict = {"inbox": await store.inbox(kind=None, to=None, limit=1000)}
+        for each in await store.list(Filter(limit=1000)):
+            record = await store.load(each.birth.id)
+            found[each.birth.id] = (each.birth, each.head, record)
+            if not record.head.ended:
+                found[each.birth.id, "live"] = sorted(rebuild(await store.load(each.birth.id), host).opened)
+        for namespace in ("default", "words"):
+            for key in await store.keys(namespace):
+                found[namespace, key] = await store.value(namespace, key)
+        found["due"] = await store.due(DAWN * 2, 1000), await store.next_due()
+        found["keys"] = [await store.find(f"tree-{n}") for n in range(7)]
+        return found
+    finally:
+        await store.close()
+
+
+async def verdict(path: Path) -> str:
+    """What `verify` finds first: "" if all is well, else a code. Errors of ours are codes too."""
+    store = SQLiteStore(path)
+    try:
+        await store.open()
+        try:
+            problems = await store.verify()
+            return problems[0].code if problems else ""
+        finally:
+            await store.close()
+    except EverholdError as error:
+        return error.code
+
+
+async def mark(path: Path) -> None:
+    """Say that somebody works on a question that is open."""
+    store = SQLiteStore(path)
+    await store.open()
+    record = await store.load(await store.find("tree-2"))
+    head, [q, *_] = record.head, open_queries(record.deliveries)
+    head.revision += 1
+    await store.commit(Change(record.birth.id, head, effects=[Effect(q, "w-1", DAWN)]), head.revision - 1)
+    await store.close()
+
+
+async def judged(path: Path, before: dict) -> str:
+    """`found`, `harmless`, or what went wrong."""
+    found = await verdict(path)
+    if found:
+        return f"found {found}"
+    after = await contents(path)
+    changed = [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
+    return f"nonsense in {changed}" if changed else "harmless"
+
+
+async def flip(path: str, folder: str, flips: int, seed: int, aimed: bool) -> None:
+    """Flip bits in copies of a database, one at a time, and print what came of each."""
+    before, whole = await contents(Path(path)), Path(path).read_bytes()
+    dice, target = random.Random(seed), Path(folder) / "flipped.db"
+    places = [at for at, byte in enumerate(whole) if byte] if aimed else range(len(whole))
+    for _ in range(flips):
+        at, bit = dice.choice(places), dice.randrange(8)
+        broken = bytearray(whole)
+        broken[at] ^= 1 << bit
+        target.write_bytes(broken)
+        try:
+            said = await judged(target, before)
+        except Exception as error:
+            said = f"untyped {error!r}".replace("\n", " ")
+        print(f"{said} (byte {at}, bit {bit})")
+
+
+async def cut(path: str, folder: str) -> None:
+    """Cut copies of a database off at different lengths, and print what came of each."""
+    whole, target = Path(path).read_bytes(), Path(folder) / "cut.db"
+    for length in [0, 15, 16, 99, 100, 101, *range(2048, len(whole), 2048), len(whole) - 1]:
+        target.write_bytes(whole[:length])
+        found = await verdict(target)
+        print(f"found {found}" if found else f"{length} harmless")
+        for rest in target.parent.glob("cut.db*"):
+            rest.unlink()
