@@ -93,7 +93,8 @@ def wrote(answer: Answer) -> tuple[int, int]:
     """Bytes and estimated tokens of an answer: its text, or its JSON; none for an error."""
     value = answer.value
     if type(value) is str:
-        return measure(value)
+        length = len(value)
+        return (length, (length + 3) // 4) if value.isascii() else measure(value)
     return (0, 0) if answer.error is not None else measure(codec.dumps(value))
 
 
