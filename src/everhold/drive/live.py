@@ -7,16 +7,19 @@ the same deliveries in the same order, and compares what the program asks with w
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from heapq import heappop, heappush
+from typing import Any, Final
 
 from everhold.core.journal import Delivery, Opened, compare, fold, tape
 from everhold.core.log import LogRing, Progress
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Query
+from everhold.core.query import Answer, Kind, Query
 from everhold.core.session import Birth, Head
 from everhold.core.usage import Spent
 from everhold.ports.program import Execution, Host
 from everhold.ports.store import Letter, Record
+
+_INNER: Final = frozenset({Kind.SESSION, Kind.STATE, Kind.TIMER})
 
 
 class Live:
@@ -24,9 +27,11 @@ class Live:
         "before",
         "birth",
         "execution",
+        "expiries",
         "expiring",
         "head",
         "id",
+        "inner",
         "letters",
         "lock",
         "log",
@@ -49,6 +54,8 @@ class Live:
         self.lock = asyncio.Lock()
         self.opened: dict[int, Opened] = {}
         self.expiring: dict[int, Opened] = {}  # those of them that expire
+        self.expiries: list[tuple[float, int]] = []  # when, as a heap; some of them are gone
+        self.inner: set[int] = set()  # those that nobody outside can ever answer
         self.noticed: set[int] = set()  # those with a row in the inbox
         self.working: dict[int, str] = {}  # those somebody works on: the worker
         self.before: set[int] = set()  # open queries of a life before: their children are born, their effects started
@@ -63,20 +70,43 @@ class Live:
 
     def fold(self, delivery: Delivery) -> None:
         """Take one more delivery into account."""
-        opened, expiring = self.opened, self.expiring
+        opened, notes = self.opened, delivery.notes
         fold(opened, delivery)
-        if expiring:
-            self.expiring = expiring = {q: entry for q, entry in expiring.items() if q in opened}
+        if self.expiring or self.inner:
+            self._leave([answer.q for answer in delivery.answers])
+            if notes is not None:
+                self._leave(notes.withdrawn if notes.outcome is None else [*self.expiring, *self.inner])
         for query in delivery.asked:
-            if query.expires_at is not None and query.q in opened:
-                expiring[query.q] = opened[query.q]
-        notes = delivery.notes
+            if query.q in opened:
+                if query.expires_at is not None:
+                    self.expiring[query.q] = opened[query.q]
+                    heappush(self.expiries, (query.expires_at, query.q))
+                if query.kind in _INNER:
+                    self.inner.add(query.q)
         if notes is not None:
             for entry in notes.log:
                 self.log.add(entry)
             if notes.progress is not None:
                 self.progress = notes.progress
             self.record.update(notes.record)
+
+    def _leave(self, gone: list[int]) -> None:
+        for q in gone:
+            self.expiring.pop(q, None)
+            self.inner.discard(q)
+
+    def due(self) -> float | None:
+        """The moment at which the session moves by itself: a timer, or the expiry of a query."""
+        expiries = self.expiries
+        while expiries and expiries[0][1] not in self.expiring:
+            heappop(expiries)
+        if not expiries or (self.timer is not None and self.timer <= expiries[0][0]):
+            return self.timer
+        return expiries[0][0]
+
+    def remaining(self) -> int:
+        """How many open queries somebody outside can answer now."""
+        return len(self.opened) - len(self.working) - len(self.inner)
 
     def drop(self) -> None:
         """Forget the execution; whoever waits for the lock will see that it is stale."""

@@ -450,8 +450,7 @@ class Runner:
         if said.outcome is not None:
             return Finished(live.id, said.outcome, stats(live.birth, live.head, live.record))
         if not said.asked and said.answered and live.opened:
-            open_now = answerable(live.opened, live.working) if live.working or live.noticed else live.opened
-            remaining = len(open_now)
+            remaining = live.remaining()
             if remaining:
                 return Accepted(live.id, remaining)
         return self._standing(live)

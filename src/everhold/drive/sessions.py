@@ -149,9 +149,9 @@ class Sessions:
         """Tell everybody whom a step concerns: workers, caretaker, observers, whoever waits."""
         jobs = self.jobs.get(live.id)
         if jobs:
-            for q in [q for q in jobs if q not in live.opened]:
-                task = jobs.pop(q)
-                if task is not asyncio.current_task():
+            for q in said.closed if said.outcome is None else list(jobs):
+                task = jobs.pop(q, None)
+                if task is not None and task is not asyncio.current_task():
                     task.cancel()
         if said.dispatch:
             self.dispatch(live, said)

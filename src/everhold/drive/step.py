@@ -18,7 +18,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.errors import BadValue, Spinning
-from everhold.core.journal import Delivery, Notes, Opened, Reply, earliest, open_from
+from everhold.core.journal import Delivery, Notes, Opened, Reply, open_from
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query, Rerun
 from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
@@ -95,6 +95,7 @@ class Said(msgspec.Struct):
     answered: list[tuple[Query, Answer, Any]]
     outcome: Outcome | None
     dispatch: list[Query]  # queries this process now works on
+    closed: list[int] = []  # queries on which nobody works any more
 
 
 class Way(msgspec.Struct):
@@ -250,7 +251,6 @@ class Stepper:
         assert delivery.notes is not None
         delivery.notes.retry = True
         live.opened.clear()
-        live.expiring.clear()
         self._take(live, way, delivery, reply)
         way.said.asked = list(again)
         live.before = {query.q for query in again} - {query.q for query in reply.asked}
@@ -327,19 +327,19 @@ class Stepper:
         if way.read:
             live.letters = [letter for letter in live.letters if letter.id not in way.read]
         if live.noticed or live.working:
-            change.closed = self._closed(live, deliveries)
+            change.closed = said.closed = self._closed(live, deliveries)
             extra = extra or bool(change.closed)
-        for query in said.asked:
-            if (query.kind is not Kind.LLM or query.to is not None or self._llm) and query.q in opened:
-                self._place(live, change, said, query, way.at)
-                extra = True
+        place = [q for q in said.asked if (q.kind is not Kind.LLM or q.to is not None or self._llm) and q.q in opened]
+        if place:
+            self._place(live, change, said, place, way.at)
+            extra = True
         change.durable = self._durable(change, said)
         if said.outcome is not None:
             self._end(live, change, said.outcome, way.at)
             extra = True
         else:
             head.open_from = open_from(opened, head.n)
-            head.due_at = earliest(live.timer, live.expiring) if live.expiring else live.timer
+            head.due_at = live.due() if live.expiries else live.timer
             busy = live.working or any(letter.kind != "signal" for letter in live.letters)
             head.state = State.RUNNING if busy else State.PAUSED
         if way.values is not None:
@@ -358,24 +358,28 @@ class Stepper:
             live.working.pop(q, None)
         return closed
 
-    def _place(self, live: Live, change: Change, said: Said, query: Query, at: float) -> None:
-        """Say who sees to a query that was just asked."""
-        if query.kind is Kind.SESSION:
-            if query.q in live.before:
-                return
-            birth, head = child_birth(live.birth, live.opened[query.q], at)
-            change.births = [*change.births, (birth, head)]
-            change.letters = [*change.letters, Letter("start", None, at, to=birth.id)]
-        elif query.q in live.before and doubt.doubtful(query):
-            live.noticed.add(query.q)
-            change.notices = [*change.notices, Notice(query.q, query.kind, query.to, at, doubt.put(query))]
-        elif query.kind is Kind.CALL or self._inline(query):
-            live.working[query.q] = self._worker
-            change.effects = [*change.effects, Effect(query.q, self._worker, at)]
-            said.dispatch.append(query)
-        elif is_noticed(query.kind, query.to):
-            live.noticed.add(query.q)
-            change.notices = [*change.notices, Notice(query.q, query.kind, query.to, at, query)]
+    def _place(self, live: Live, change: Change, said: Said, asked: list[Query], at: float) -> None:
+        """Say who sees to the queries that were asked: a child, this process, or somebody outside."""
+        births, letters, effects, notices = [], [], [], []
+        for query in asked:
+            q = query.q
+            if query.kind is Kind.SESSION:
+                if q not in live.before:
+                    birth, head = child_birth(live.birth, live.opened[q], at)
+                    births.append((birth, head))
+                    letters.append(Letter("start", None, at, to=birth.id))
+            elif q in live.before and doubt.doubtful(query):
+                live.noticed.add(q)
+                notices.append(Notice(q, query.kind, query.to, at, doubt.put(query)))
+            elif query.kind is Kind.CALL or self._inline(query):
+                live.working[q] = self._worker
+                effects.append(Effect(q, self._worker, at))
+                said.dispatch.append(query)
+            elif is_noticed(query.kind, query.to):
+                live.noticed.add(q)
+                notices.append(Notice(q, query.kind, query.to, at, query))
+        change.births, change.effects, change.notices = births, effects, notices
+        change.letters = [*change.letters, *letters]
 
     def _durable(self, change: Change, said: Said) -> bool:
         """Whether this commit must survive power loss, whatever the store does with others."""
