@@ -215,26 +215,30 @@ async def import_(store: Store, file: File, *, existing: str) -> Imported:
         raise BadSetting("existing", f"{existing!r} is neither 'refuse' nor 'skip'")
     with reading(file) as (source, name):
         start = source.tell()
-        skipped, values = await _looked_through(store, Reader(source, name), existing)
+        seen, skipped, values = await _looked_through(store, Reader(source, name), existing)
+        last = next((session_id for session_id in reversed(seen) if session_id not in skipped), None)
         source.seek(start)
         taken: list[SessionId] = []
         written = 0
         for item in Reader(source, name):
             if isinstance(item, Carried) and item.birth.id not in skipped:
-                written += await _take_in(store, item, values if not taken else [])
+                durable = item.birth.id == last  # what reaches the disk with it is all that came before
+                written += await _take_in(store, item, values if not taken else [], durable=durable)
                 taken.append(item.birth.id)
                 await asyncio.sleep(0)
-    return Imported(taken, skipped, written)
+    return Imported(taken, list(skipped), written)
 
 
-async def _looked_through(store: Store, reader: Reader, existing: str) -> tuple[list[SessionId], list[ValueLine]]:
-    """Read a file to its end: the sessions to skip, and the values. Raises for whatever speaks against it."""
+async def _looked_through(
+    store: Store, reader: Reader, existing: str
+) -> tuple[list[SessionId], dict[SessionId, None], list[ValueLine]]:
+    """Read a file to its end: its sessions, those to skip, and the values. Raises for whatever speaks against it."""
     if reader.header.redacted:
         raise reader.bad("its texts were redacted; it is for check alone")
-    skipped: list[SessionId] = []
+    seen: dict[SessionId, None] = {}
+    skipped: dict[SessionId, None] = {}
     values: list[ValueLine] = []
     keys: dict[str, SessionId] = {}
-    seen: set[str] = set()
     for item in reader:
         if isinstance(item, ValueLine):
             values.append(item)
@@ -248,11 +252,11 @@ async def _looked_through(store: Store, reader: Reader, existing: str) -> tuple[
         if await _is_here(store, birth.id):
             if existing == "refuse":
                 raise SessionExists(birth.id, store.where)
-            skipped.append(birth.id)
+            skipped[birth.id] = None
         elif birth.origin is not None:
             await _origin_fits(store, item, seen)
-        seen.add(birth.id)
-    return skipped, values
+        seen[birth.id] = None
+    return list(seen), skipped, values
 
 
 async def _is_here(store: Store, session_id: str) -> bool:
@@ -263,7 +267,7 @@ async def _is_here(store: Store, session_id: str) -> bool:
     return True
 
 
-async def _origin_fits(store: Store, carried: Carried, seen: set[str]) -> None:
+async def _origin_fits(store: Store, carried: Carried, seen: Collection[str]) -> None:
     """A fork's origin must come before it in the file, or be here with the very steps that the fork shares."""
     birth = carried.birth
     assert birth.origin is not None
@@ -277,13 +281,14 @@ async def _origin_fits(store: Store, carried: Carried, seen: set[str]) -> None:
         raise BadExport(carried.where, f"it shares steps with {birth.origin}, which has other steps here")
 
 
-async def _take_in(store: Store, carried: Carried, values: list[ValueLine]) -> int:
+async def _take_in(store: Store, carried: Carried, values: list[ValueLine], *, durable: bool) -> int:
     """Land one session; returns how many values came with it. Values that are here already stay as they are."""
     birth, shared = carried.birth, []
     if birth.origin is not None:
         shared = (await store.load(birth.origin)).deliveries[: birth.origin_n + 1]
     while True:
         change = _change(carried, shared)
+        change.durable = durable
         change.writes = [
             Write(line.namespace, line.key, line.value, 0)
             for line in values
@@ -327,7 +332,6 @@ def _change(carried: Carried, shared: list[Delivery]) -> Change:
         notices=list(_notices(opened, working)),
         effects=[Effect(effect.q, GONE, effect.since) for effect in carried.effects],
         letters=carried.letters,
-        durable=True,
     )
 
 
