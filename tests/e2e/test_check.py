@@ -17,6 +17,7 @@ from everhold.core.session import State
 from everhold.packages.find import find
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
+from tests.fault import story
 
 BEFORE = """
 import everhold
@@ -268,3 +269,22 @@ def test_the_blocking_runtime_checks_too(shop: Shop) -> None:
     """Its loop is in a thread of its own, and a process can be started from there."""
     with everhold.open_blocking(shop.database) as runtime:
         assert runtime.check().checked == []
+
+
+async def test_everything_that_a_session_can_do_moves_and_is_checked(tmp_path: Path) -> None:
+    """Races, timers, calls, signals, children, forks, cancels, ends: the same text after a move, and all of it ok."""
+    database, moved, again = tmp_path / "there.db", tmp_path / "moved.jsonl", tmp_path / "again.jsonl"
+    await story.play(str(database), strict=True)
+    async with (
+        everhold.open(database, recover=False) as there,
+        everhold.open(tmp_path / "here.db", recover=False) as here,
+    ):
+        await there.export(moved, values=True)
+        await here.import_(moved)
+        await here.export(again, values=True)
+        report = await here.check(state=None)
+
+        assert again.read_text().splitlines()[1:] == moved.read_text().splitlines()[1:]
+        assert await here.verify() == []
+        assert (report.ok, len(report.checked)) == (True, len(await here.sessions()))
+        assert len(report.checked) > 5
