@@ -126,16 +126,6 @@ def open_from(opened: dict[int, Opened], n: int) -> int:
     return n + 1
 
 
-def earliest(timer: float | None, opened: dict[int, Opened]) -> float | None:
-    """The moment at which the session moves by itself: a timer, or the expiry of a query."""
-    due = timer
-    for entry in opened.values():
-        expires = entry.query.expires_at
-        if expires is not None and (due is None or expires < due):
-            due = expires
-    return due
-
-
 class Expected(msgspec.Struct):
     """One delivery to hand over on replay, and the delivery whose reply it must produce."""
 

@@ -16,7 +16,6 @@ from everhold.core.journal import (
     compare,
     decode,
     describe,
-    earliest,
     encode,
     ended,
     fold,
@@ -157,24 +156,6 @@ def test_where_reading_begins():
 
     assert open_from(open_queries(journal), 2) == 1
     assert open_from({}, 2) == 3
-
-
-@pytest.mark.parametrize(
-    ("timer", "expiries", "due"),
-    [
-        (None, [], None),
-        (None, [None], None),
-        (5.0, [None], 5.0),
-        (None, [7.0, 6.0, None], 6.0),
-        (5.0, [7.0], 5.0),
-        (8.0, [9.0, 7.0], 7.0),
-    ],
-)
-def test_the_next_moment(timer, expiries, due):
-    """A session moves by itself at its timer or at the first expiry, whichever comes first."""
-    opened = {q: Opened(ask(q, expires_at=at), 0, 0.0) for q, at in enumerate(expiries)}
-
-    assert earliest(timer, opened) == due
 
 
 # ---- replay

@@ -1,0 +1,196 @@
+"""Programs that break the rules: each ends with a typed error, and harms nobody else."""
+
+import asyncio
+import math
+
+import pytest
+
+import everhold
+from everhold.core.errors import NotAProgram
+from everhold.programs import purity
+from tests.scenario.house import opened
+
+
+@everhold.program
+async def fine(ctx):
+    return await ctx.llm("Well?")
+
+
+async def test_a_result_that_is_not_json():
+    """The session fails, naming the path of the value."""
+
+    @everhold.program
+    async def returns(ctx):
+        return {"list": [1, {"deep": {1, 2}}]}
+
+    async with opened() as runtime:
+        assert "the return value.list[1].deep" in (await runtime.start(returns())).error
+
+
+@pytest.mark.parametrize("error", [SystemExit("bye"), GeneratorExit(), BaseException("odd"), asyncio.CancelledError()])
+async def test_a_program_that_raises_a_base_exception(error):
+    """It has failed; the process goes on."""
+
+    @everhold.program
+    async def raises(ctx):
+        await ctx.llm("go")
+        raise error
+
+    async with opened() as runtime:
+        status = await runtime.start(raises())
+        end = await runtime.answer(status.queries[0], "x")
+        assert end.state == "failed"
+        assert (await runtime.answer((await runtime.start(fine())).queries[0], "yes")).result == "yes"
+
+
+async def test_an_interrupt_goes_up():
+    """KeyboardInterrupt is not the program's to have: nothing is committed, and the session is as it was."""
+    again = []
+
+    @everhold.program
+    async def interrupted(ctx):
+        answer = await ctx.llm("go")
+        if not again:
+            again.append(True)
+            raise KeyboardInterrupt
+        return answer
+
+    async with opened() as runtime:
+        status = await runtime.start(interrupted())
+        with pytest.raises(KeyboardInterrupt):
+            await runtime.answer(status.queries[0], "x")
+        assert await runtime.status(status.session_id) == status
+        assert (await runtime.answer(status.queries[0], "y")).result == "y"
+
+
+async def test_a_program_that_recurses_for_ever():
+    """It fails with RecursionError."""
+
+    @everhold.program
+    async def recurses(ctx):
+        async def deeper(n):
+            return await deeper(n + 1)
+
+        await deeper(0)
+
+    async with opened() as runtime:
+        status = await runtime.start(recurses())
+        assert status.outcome.kind == "RecursionError"
+
+
+async def test_a_program_that_spins_in_python():
+    """A watchdog stops it after the limit of one advance."""
+
+    @everhold.program
+    async def spins(ctx):
+        while True:
+            pass
+
+    before = purity._settings.limit
+    purity.configure(limit=0.3)
+    try:
+        async with opened(replay=False) as runtime:
+            assert (await runtime.start(spins())).outcome.kind == "Spinning"
+    finally:
+        purity.configure(limit=before)
+
+
+async def test_a_program_that_spins_on_its_loop(monkeypatch):
+    """sleep(0) for ever is stopped by the number of turns."""
+    monkeypatch.setattr("everhold.programs.loop.HANDLES", 1000)
+
+    @everhold.program
+    async def polls(ctx):
+        while True:
+            await asyncio.sleep(0)
+
+    async with opened(replay=False) as runtime:
+        assert (await runtime.start(polls())).outcome.kind == "Spinning"
+
+
+async def test_a_program_that_waits_for_nothing():
+    """Nothing ready and nothing open: it is stuck, and the error lists what it waits for."""
+
+    @everhold.program
+    async def stuck(ctx):
+        await asyncio.Event().wait()
+
+    async with opened() as runtime:
+        status = await runtime.start(stuck())
+        assert status.outcome.kind == "Stuck" and "stuck" in status.error
+
+
+async def test_a_prompt_that_is_no_text():
+    """The program sees BadValue where it asks."""
+
+    @everhold.program
+    async def asks(ctx):
+        for prompt in (7, None, "\ud800"):
+            with pytest.raises(everhold.EverholdError):
+                await ctx.llm(prompt)
+        with pytest.raises(everhold.EverholdError):
+            await ctx.approval("x", timeout=math.nan)
+        with pytest.raises(everhold.EverholdError):
+            await ctx.llm_batch([])
+        return "refused"
+
+    async with opened() as runtime:
+        assert await runtime.run(asks()) == "refused"
+
+
+async def test_ctx_outside_its_program():
+    """A context that escaped is of no use."""
+    escaped = []
+
+    @everhold.program
+    async def leaks(ctx):
+        escaped.append(ctx)
+        await ctx.llm("go")
+
+    async with opened() as runtime:
+        await runtime.start(leaks())
+        with pytest.raises(everhold.EverholdError) as refused:
+            await escaped[0].llm("from outside")
+        assert refused.value.code == "foreign_call"
+
+
+@pytest.mark.parametrize("wrong", [7, "fine", fine, None])
+async def test_what_is_no_call(wrong):
+    """run and start take a call of a program."""
+    async with opened() as runtime:
+        with pytest.raises(NotAProgram):
+            await runtime.start(wrong)
+
+
+def test_a_call_is_not_awaited():
+    """Awaiting it says what to do instead."""
+    with pytest.raises(NotAProgram, match=r"runtime\.run"):
+        fine().__await__()
+
+
+async def test_a_program_that_leaves_tasks_behind():
+    """They end with it: what they asked never reached anybody."""
+
+    @everhold.program
+    async def careless(ctx):
+        asyncio.get_running_loop().create_task(ctx.llm("who?"))
+        await asyncio.sleep(0)
+        return "done"
+
+    async with opened() as runtime:
+        status = await runtime.start(careless())
+        assert status.result == "done"
+        assert await runtime.inbox() == []
+
+
+async def test_an_exception_with_odd_words():
+    """Whatever is in its message can be stored."""
+
+    @everhold.program
+    async def raises(ctx):
+        raise ValueError("\ud800 and \0")
+
+    async with opened() as runtime:
+        status = await runtime.start(raises())
+        assert status.state == "failed"
+        assert (await runtime.status(status.session_id)).error == status.error
