@@ -35,12 +35,16 @@ KEPT = {
     "keep the change before it returns": [
         "test_what_was_committed_survives",
         "test_what_was_committed_survives_a_death",
+        "test_closing_loses_nothing",
+        "test_nobody_waits_for_a_closed_store",
         "test_a_durable_change_survives",
     ],
     "not let one refused change harm another": [
         "test_one_refusal_harms_nobody",
         "test_one_bad_number_harms_nobody",
         "test_one_taken_key_harms_nobody",
+        "test_one_bad_text_harms_nobody",
+        "test_one_who_gives_up_harms_nobody",
     ],
     "set `change.head.ref`": ["test_a_new_session_gets_its_number"],
     "raise `UnknownSession` if there is none": ["test_only_the_exact_id_is_known"],

@@ -22,21 +22,11 @@ import msgspec
 
 from everhold.core import journal
 from everhold.core.codec import FORMAT, JSON, dumps, loads
-from everhold.core.errors import KeyConflict, Overtaken, StillNeeded, UnknownSession
+from everhold.core.errors import BadValue, KeyConflict, Overtaken, StillNeeded, UnknownSession
 from everhold.core.journal import Delivery, Opened
 from everhold.core.query import ANSWERABLE, EFFECTS, Kind, Query
 from everhold.core.session import Birth, Event, Head, SessionId, State, moved
-from everhold.ports.store import (
-    Change,
-    Effect,
-    Filter,
-    Letter,
-    Notice,
-    Problem,
-    Record,
-    Summary,
-    Worker,
-)
+from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Problem, Record, Summary, Worker
 
 Row = tuple[int, float, bytes, bytes, bytes | None]  # n, at, answers, asked, notes
 _number = itemgetter(0)
@@ -106,11 +96,18 @@ class MemoryStore:
         stored = 0 if session is None else session.head.revision
         if stored != fence or (session is None) is (change.birth is None):
             raise Overtaken(change.id, fence)
-        rows = self._handed(change, session) if change.deliveries else []
-        born = self._born(change) if change.birth is not None or change.births else []
-        notices = {one.q: _encode(one) for one in change.notices}
-        letters = [(one.to, _Post(one.kind, dumps(one.body), one.at)) for one in change.letters]
-        values = self._written(change) if change.writes else {}
+        try:
+            rows = self._handed(change, session) if change.deliveries else []
+            if change.light and session is not None:
+                session.rows += rows
+                session.head = _copied(change.head)
+                return
+            born = self._born(change) if change.birth is not None or change.births else []
+            notices = {one.q: _encode(one) for one in change.notices}
+            letters = [(one.to, _Post(one.kind, dumps(one.body), one.at)) for one in change.letters]
+            values = self._written(change) if change.writes else {}
+        except (TypeError, ValueError) as error:
+            raise BadValue("the change", str(error)) from None
 
         for newcomer, head in born:
             self._add(newcomer, head)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from everhold.core.session import Seed, SessionId, State
 from everhold.core.status import Raised, Returned, Stopped
 from everhold.ports.store import Change, Effect, Filter, Letter, Record, Store, Write
 from everhold.testing.conformance.build import ask, begin, birth, delivery, head, mark, move, start, step, touch
-from everhold.testing.conformance.room import Room
+from everhold.testing.conformance.room import Room, everything
 
 TEXTS = (
     "",
@@ -79,21 +78,6 @@ STALE: list[Callable[[Record], Change]] = [
     lambda record: touch(record, births=[(birth("s-child", key="late"), head())]),
     lambda record: touch(record, effects=[Effect(0, "late", 1.0)], closed=[0]),
 ]
-
-
-async def everything(store: Store) -> list[Any]:
-    """All that a store shows, to see that nothing of it changed."""
-    summaries = await store.list(Filter(limit=1000))
-    records = [await store.load(one.birth.id) for one in summaries]
-    inbox = await store.inbox(kind=None, to=None, limit=1000)
-    values = [(key, await store.value("n", key)) for key in await store.keys("n")]
-    return [records, inbox, values, await store.due(1e12, 1000), await store.orphans(set())]
-
-
-async def refusals(*commits: Any) -> list[BaseException | None]:
-    """Commit all at once; return what each was refused with."""
-    results: list[BaseException | None] = await asyncio.gather(*commits, return_exceptions=True)
-    return results
 
 
 class CommitRoom(Room):
@@ -425,98 +409,3 @@ class CommitRoom(Room):
             values[0][1][0][0].append(9)
 
         assert await everything(store) == before
-
-
-class TogetherRoom(Room):
-    """Commits of many tasks at the same time."""
-
-    @pytest.mark.parametrize("late", STALE)
-    async def test_one_refusal_harms_nobody(self, store: Store, late: Any) -> None:
-        """Of twenty changes committed at once one is late: it is refused, and nineteen land."""
-        records = [await begin(store, f"s-{n:02}", ask(0)) for n in range(20)]
-        await move(store, records[7], answers={0: "first"})
-        changes = [step(record, answers={0: "a"}, asked=[ask(1)]) for record in records]
-        changes[7] = late(records[7])
-
-        refused = await refusals(*(store.commit(change, 1) for change in changes))
-
-        assert [n for n, error in enumerate(refused) if error is not None] == [7]
-        assert isinstance(refused[7], Overtaken)
-        for n, record in enumerate(records):
-            found = await store.load(record.birth.id)
-            assert found.deliveries[1].answers[0].value == ("first" if n == 7 else "a")
-            assert found.head.revision == 2
-
-    @pytest.mark.parametrize("light", [False, True])
-    async def test_one_bad_number_harms_nobody(self, store: Store, light: bool) -> None:
-        """A change that would rewrite the journal is refused alone."""
-        records = [await begin(store, f"s-{n}", ask(0)) for n in range(5)]
-        changes = [step(record, answers={0: "a"}, light=light) for record in records]
-        changes[2].deliveries[0].n = 0
-
-        refused = await refusals(*(store.commit(change, 1) for change in changes))
-
-        assert [isinstance(error, StoreError) for error in refused] == [False, False, True, False, False]
-        assert [(await store.load(f"s-{n}")).head.revision for n in range(5)] == [2, 2, 1, 2, 2]
-
-    async def test_one_taken_key_harms_nobody(self, store: Store) -> None:
-        """Of ten sessions started at once two have the same key: one of these is refused."""
-        changes = [start(f"s-{n}", key="same" if n in (3, 6) else None) for n in range(10)]
-
-        refused = await refusals(*(store.commit(change, 0) for change in changes))
-
-        assert [type(error) for error in refused if error is not None] == [KeyConflict]
-        assert len(await store.list(Filter())) == 9
-        assert await store.find("same") in ("s-3", "s-6")
-
-    async def test_one_of_many_wins(self, store: Store) -> None:
-        """Of twenty changes computed from the same revision exactly one lands, whole."""
-        record = await begin(store, "s-1", ask(0))
-        changes = [step(record, answers={0: n}, writes=[Write("n", str(n), [n], 0)]) for n in range(20)]
-
-        refused = await refusals(*(store.commit(change, 1) for change in changes))
-
-        won = refused.index(None)
-        assert [type(error) for error in refused] == [type(None) if n == won else Overtaken for n in range(20)]
-        assert (await store.load("s-1")).deliveries[1].answers[0].value == won
-        assert await store.keys("n") == [str(won)]
-
-    async def test_increments_are_not_lost(self, store: Store) -> None:
-        """Sessions that count in one durable value, trying again when overtaken, lose no count."""
-
-        async def count(id: str) -> None:
-            record = await begin(store, id)
-            left = 3
-            for _ in range(1000):
-                if not left:
-                    break
-                value, version = await store.value("n", "counter")
-                write = Write("n", "counter", [(value or [0])[0] + 1], version)
-                try:
-                    record = await mark(store, record, writes=[write])
-                    left -= 1
-                except Overtaken:
-                    await asyncio.sleep(0)
-
-        await asyncio.gather(*(count(f"s-{n}") for n in range(8)))
-
-        assert await store.value("n", "counter") == ([24], 24)
-
-    async def test_a_session_is_read_at_one_moment(self, store: Store) -> None:
-        """While steps land, a reader always sees head and journal of the same revision."""
-        record = await begin(store, "s-1", ask(0))
-
-        async def write() -> None:
-            last = record
-            for q in range(30):
-                last = await move(store, last, answers={q: q}, asked=[ask(q + 1)])
-                await asyncio.sleep(0)
-
-        async def read() -> None:
-            for _ in range(30):
-                seen = await store.load("s-1")
-                assert [one.n for one in seen.deliveries] == list(range(seen.head.n + 1))
-                assert seen.head.revision == seen.head.n + 1
-                await asyncio.sleep(0)
-
-        await asyncio.gather(write(), read(), read())

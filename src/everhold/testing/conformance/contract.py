@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from everhold.testing.conformance.commit import CommitRoom, TogetherRoom
+from everhold.testing.conformance.commit import CommitRoom
 from everhold.testing.conformance.fork import DeleteRoom, ForkRoom
 from everhold.testing.conformance.inbox import InboxRoom
 from everhold.testing.conformance.intake import DueRoom, LetterRoom, WorkerRoom
 from everhold.testing.conformance.reading import ListRoom, LoadRoom
 from everhold.testing.conformance.room import OpenStore
+from everhold.testing.conformance.together import TogetherRoom
 from everhold.testing.conformance.value import ValueRoom
 
 __all__ = ["OpenStore", "StoreContract"]

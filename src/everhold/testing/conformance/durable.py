@@ -12,9 +12,8 @@ from everhold.core.errors import KeyConflict, Overtaken, UnknownSession
 from everhold.core.query import Kind
 from everhold.ports.store import Effect, Filter, Letter, Store, Worker, Write
 from everhold.testing.conformance.build import ask, begin, branch, end, ids, mark, move, start, step
-from everhold.testing.conformance.commit import everything, refusals
 from everhold.testing.conformance.contract import StoreContract
-from everhold.testing.conformance.room import OpenStore, opened
+from everhold.testing.conformance.room import OpenStore, everything, in_time, opened, refusals
 
 
 async def busy(store: Store) -> None:
@@ -88,6 +87,18 @@ class DurableStoreContract(StoreContract):
 
             async with opened(open_store()) as second:
                 assert [(await second.load(f"s-{n}")).head.n for n in range(5)] == [2, 1, 1, 1, 1]
+
+    async def test_closing_loses_nothing(self, open_store: OpenStore) -> None:
+        """What a commit said to have landed while the store was closing is there after opening again."""
+        async with opened(open_store()) as first:
+            records = [await begin(first, f"s-{n}", ask(0)) for n in range(5)]
+            tasks = [asyncio.create_task(first.commit(step(one, answers={0: "a"}), 1)) for one in records]
+            await asyncio.sleep(0)
+        refused = await in_time(refusals(*tasks))
+
+        async with opened(open_store()) as second:
+            landed = [(await second.load(f"s-{n}")).head.revision == 2 for n in range(5)]
+            assert landed == [error is None for error in refused]
 
     async def test_two_at_once_see_each_other(self, open_store: OpenStore) -> None:
         """What one handle commits the other reads at once."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from everhold.ports.store import Store
+from everhold.ports.store import Filter, Store
 
 OpenStore = Callable[[], Store]
 
@@ -61,3 +61,23 @@ class Room:
     @pytest.fixture
     def store(self, open_store: OpenStore) -> Store:
         return open_store()
+
+
+async def everything(store: Store) -> list[Any]:
+    """All that a store shows, to see that nothing of it changed."""
+    summaries = await store.list(Filter(limit=1000))
+    records = [await store.load(one.birth.id) for one in summaries]
+    inbox = await store.inbox(kind=None, to=None, limit=1000)
+    values = [(key, await store.value("n", key)) for key in await store.keys("n")]
+    return [records, inbox, values, await store.due(1e12, 1000), await store.orphans(set())]
+
+
+async def refusals(*commits: Any) -> list[BaseException | None]:
+    """Commit all at once; return what each was refused with."""
+    results: list[BaseException | None] = await asyncio.gather(*commits, return_exceptions=True)
+    return results
+
+
+async def in_time(waiting: Awaitable[Any]) -> Any:
+    """What is waited for; a store that never answers fails instead of hanging."""
+    return await asyncio.wait_for(waiting, 10)
