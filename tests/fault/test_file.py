@@ -1,0 +1,204 @@
+"""Files that are not what they should be: refused with a sentence, and left as they were."""
+
+import ctypes
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from everhold.core.errors import EverholdError, ReadOnlyStore, StoreDamaged, StoreNewer, StoreUnavailable
+from everhold.runtime import Runtime
+from everhold.stores.sqlite import SQLiteStore
+from everhold.stores.sqlite.file import connect, migrations, prepare
+from everhold.testing.faults import CRASHED, Nursery, die
+from tests.fault import house
+from tests.fault.victim import ladder
+
+SECOND = "ALTER TABLE head_1 RENAME TO head_2;\nCREATE TABLE extra (x);\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "house.db"
+
+
+async def refused(path: Path) -> EverholdError:
+    """What opening the file raises."""
+    with pytest.raises(EverholdError) as found:
+        async with Runtime(SQLiteStore(path)):
+            pass
+    return found.value
+
+
+# ---- somebody else's, a folder, no rights
+
+
+async def test_a_database_of_another_program(tmp_path: Path) -> None:
+    """Another program's database is refused before a byte of it is changed."""
+    path = tmp_path / "theirs.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+        connection.commit()
+    before = path.read_bytes()
+    error = await refused(path)
+    assert isinstance(error, StoreUnavailable) and "another program" in str(error) and error.hint
+    assert path.read_bytes() == before
+
+
+async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    """A text file is told to be damaged, and left alone."""
+    path = tmp_path / "notes.txt"
+    path.write_text("dear diary, " * 100)
+    assert isinstance(await refused(path), StoreDamaged)
+    assert path.read_text().startswith("dear diary")
+
+
+async def test_a_folder_instead_of_a_file(tmp_path: Path) -> None:
+    """A folder is refused with a sentence."""
+    assert isinstance(await refused(tmp_path), StoreUnavailable)
+
+
+async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    """A path below a file is refused with a sentence."""
+    (tmp_path / "file").touch()
+    assert isinstance(await refused(tmp_path / "file" / "db"), StoreUnavailable)
+
+
+def unprivileged() -> None:
+    """Give up the right of an administrator to write what is read-only."""
+    if os.geteuid() == 0:
+        header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+        if ctypes.CDLL(None, use_errno=True).capset(header, (ctypes.c_uint32 * 6)()) != 0:
+            raise OSError(ctypes.get_errno(), "capset")
+
+
+async def write(path: str) -> None:
+    """In a process without rights: open, and answer; prints what it is told."""
+    unprivileged()
+    try:
+        async with Runtime(SQLiteStore(path), recover=False) as runtime:
+            await runtime.start(ladder(rungs=2))
+    except EverholdError as error:
+        os.write(1, f"{type(error).__name__}: {error} {error.hint}\n".encode())
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "new file"])
+async def test_no_right_to_write(tmp_path: Path, what: str) -> None:
+    """A read-only file or folder is a typed refusal with a hint, and what is in it is as it was."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    path = folder / "house.db"
+    if what != "new file":
+        await house.furnish(path)
+        before = path.read_bytes()
+    (path if what == "file" else folder).chmod(0o400 if what == "file" else 0o500)
+    with Nursery("tests.fault.test_file") as nursery:
+        code, lines = nursery.run("write", path=str(path))
+    (path if what == "file" else folder).chmod(0o700)
+    assert code == 0
+    [line] = lines
+    assert line.startswith((ReadOnlyStore.__name__, StoreUnavailable.__name__)), line
+    assert what == "new file" or path.read_bytes() == before
+
+
+# ---- other formats
+
+
+async def test_a_newer_database(path: Path) -> None:
+    """A file of a later format is refused, names both formats, says what to do, and is left alone."""
+    await house.furnish(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    before = path.read_bytes()
+    error = await refused(path)
+    assert isinstance(error, StoreNewer) and "format 7" in str(error) and "Upgrade" in error.hint
+    assert path.read_bytes() == before
+
+
+async def test_a_database_upgraded_under_an_open_process(path: Path) -> None:
+    """A process that has the file open while another upgrades it is told so, whether it reads or writes."""
+    async with Runtime(SQLiteStore(path), recover=False) as runtime:
+        status = await runtime.start(ladder(rungs=3))
+        migrated(path, [*migrations(), SECOND])
+        for act in (
+            lambda: runtime.answer(status.queries[0], "late"),
+            lambda: runtime.status(status.session_id),
+            lambda: runtime.start(ladder(rungs=1)),
+            lambda: runtime.inbox(),
+            lambda: runtime.sessions(),
+        ):
+            with pytest.raises(StoreNewer) as found:
+                await act()
+            assert "format 2" in str(found.value)
+
+
+def migrated(path: Path, steps: list[str]) -> None:
+    with closing(connect(path)) as connection:
+        prepare(connection, path, steps)
+
+
+async def test_a_migration_makes_a_copy_first_and_goes_forward(path: Path) -> None:
+    """A migration leaves a copy of the old format beside the file, runs once, and is never undone."""
+    await house.furnish(path)
+    before = await house.contents(path)
+    steps = [*migrations(), SECOND]
+    migrated(path, steps)
+    migrated(path, steps)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("SELECT count(*) FROM head_2").fetchone()[0] > 5
+        assert connection.execute("SELECT count(*) FROM extra").fetchone() == (0,)
+    copy = path.with_name("house.db.format-1")
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert await house.contents(copy) == before
+    assert await house.verdict(copy) == ""
+    assert isinstance(await refused(path), StoreNewer)
+
+
+async def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
+    """A migration with an error leaves the file as it was, usable by the old version."""
+    await house.furnish(path)
+    before = await house.contents(path)
+    with pytest.raises(EverholdError):
+        migrated(path, [*migrations(), "CREATE TABLE extra (x);\nDROP TABLE nonsense;\n"])
+    assert await house.contents(path) == before
+    assert await house.verdict(path) == ""
+
+
+def migrate(path: str, second: str) -> None:
+    """In a process of its own; SQL may call die()."""
+    with closing(connect(Path(path))) as connection:
+        connection.create_function("die", 0, die)
+        prepare(connection, Path(path), [*migrations(), second])
+
+
+async def test_a_crash_in_the_middle_of_a_migration(path: Path) -> None:
+    """A process that dies half way through leaves the old format, whole; the next one migrates."""
+    await house.furnish(path)
+    before = await house.contents(path)
+    with Nursery("tests.fault.test_file") as nursery:
+        for second in (SECOND + "SELECT die();\n", "SELECT die();\n"):
+            assert nursery.run("migrate", path=str(path), second=second)[0] == CRASHED
+            assert await house.contents(path) == before
+            assert await house.verdict(path) == ""
+        assert nursery.run("migrate", path=str(path), second=SECOND)[0] == 0
+    assert isinstance(await refused(path), StoreNewer)
+
+
+async def test_processes_migrate_at_once(tmp_path: Path) -> None:
+    """Four processes that migrate together migrate once, and none of them fails."""
+    await house.furnish(tmp_path / "old.db")
+    with Nursery("tests.fault.test_file") as nursery:
+        for n in range(5):
+            path = tmp_path / f"{n}.db"
+            shutil.copy(tmp_path / "old.db", path)
+            children = [nursery.start("migrate", path=str(path), second=SECOND) for _ in range(4)]
+            assert [child.wait() for child in children] == [0] * 4
+            with closing(sqlite3.connect(path)) as connection:
+                assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+            copy = path.with_name(f"{n}.db.format-1")
+            assert await house.verdict(copy) == ""
+            assert not list(tmp_path.glob(f"{n}.db.format-1.*"))
