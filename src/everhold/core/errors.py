@@ -122,9 +122,9 @@ class BadSchema(UsageError):
     code = "bad_schema"
     hint = "Use a type that JSON Schema can describe, or a schema of the keywords in docs/reference/schemas.md."
 
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(f"{what} cannot be checked: {reason}")
-        self.what, self.reason = what, reason
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} cannot be checked: {reason}")
+        self.path, self.reason = path, reason
 
 
 class BadArguments(UsageError):
@@ -279,6 +279,7 @@ class Waiting(StateError):
         count = f"{len(queries)} question{'s' if len(queries) != 1 else ''} open"
         super().__init__(f"session {session_id!r} is waiting: {count}" + (f"; {more}" if more else ""))
         self.session_id, self.queries, self.until = session_id, queries, until
+        self.name = session_id  # what people call it: its key, where there is one
 
 
 class Cancelled(StateError):

@@ -21,6 +21,7 @@ import msgspec
 from everhold.core.codec import plain
 from everhold.core.errors import (
     AnswerFailed,
+    BadSchema,
     BadSetting,
     BadValue,
     EverholdError,
@@ -168,7 +169,7 @@ class Dispatch:
             except TimeoutError:
                 if not left:
                     raise TimeoutError(f"{query.name} took longer than {timeout} s") from None
-            except (asyncio.CancelledError, BadValue):
+            except (asyncio.CancelledError, BadSchema, BadValue):
                 raise
             except Exception:
                 if not left:
@@ -333,4 +334,13 @@ def _gone(pid: int) -> bool:
         return True
     except OSError:
         return False
-    return False
+    return _undead(pid)
+
+
+def _undead(pid: int) -> bool:
+    """Whether a process has ended and only nobody has taken note of it: common where a container has no init."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
+    except OSError:
+        return False

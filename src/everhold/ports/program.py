@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from everhold.core.codec import JSON
-from everhold.core.errors import AnswerRefused, BadArguments, BadValue, NotAProgram
+from everhold.core.errors import AnswerRefused, BadArguments, BadSchema, BadValue, NotAProgram
 from everhold.core.journal import Reply
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Query
@@ -133,7 +133,7 @@ class Program(Generic[P, R]):
     def _plain(self, name: str, value: object, type_: Any) -> JSON:
         try:
             return unfit(value, type_, name)
-        except (BadValue, AnswerRefused) as error:
+        except (BadSchema, BadValue, AnswerRefused) as error:
             raise BadArguments(self.name, str(error)) from None
 
     def arguments(self, args: dict[str, JSON]) -> dict[str, Any]:
