@@ -1,0 +1,98 @@
+"""Old data opens: every database that was ever frozen can be read, answered, finished and verified.
+
+The files in tests/data were made by `tools/freeze.py` when their format was the present one.
+"""
+
+import asyncio
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from everhold.core.query import Kind
+from everhold.runtime import Runtime
+from everhold.stores.sqlite import SQLiteStore
+from everhold.stores.sqlite.file import migrations
+from everhold.testing.clock import ManualClock
+from tests.fault import house
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+FROZEN = sorted(DATA.glob("format-*.db"))
+
+STATES = {
+    "tree-0": "running",  # an answer and a signal wait in its intake
+    "tree-1": "running",
+    "tree-2": "paused",
+    "tree-3": "paused",
+    "tree-4": "paused",
+    "tree-5": "completed",
+    "fork": "paused",
+    "brittle": "failed",
+    "sleeper": "paused",
+    "stump": "cancelled",
+}
+
+
+@pytest.fixture(params=FROZEN, ids=lambda path: path.stem)
+def frozen(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return Path(shutil.copy(request.param, tmp_path))
+
+
+def test_the_present_format_is_frozen() -> None:
+    """There is a frozen database of every format up to the present one, each under 300 KB."""
+    assert [path.stem for path in FROZEN] == [f"format-{n}" for n in range(1, len(migrations()) + 1)]
+    assert all(path.stat().st_size <= 300_000 for path in FROZEN)
+
+
+async def test_a_frozen_database_is_sound_and_reads_as_it_was_written(frozen: Path) -> None:
+    """Nothing is wrong with it, every session replays, and states, values and letters are what they were."""
+    assert await house.verdict(frozen) == ""
+    found = await house.contents(frozen)
+    sessions = [entry for entry in found.values() if isinstance(entry, tuple) and len(entry) == 3]
+    assert {birth.key: str(head.state) for birth, head, _ in sessions if birth.key} == STATES
+    letters = {birth.key: [letter.kind for letter in record.letters] for birth, _, record in sessions}
+    assert (letters["tree-0"], letters["tree-1"]) == (["answer"], ["answer", "signal"])
+    assert found["words", "oak 5"] == ([{"first": "bark 5"}], 1)
+    [[_, _, finished]] = [entry for entry in sessions if entry[0].key == "tree-5"]
+    outcome = finished.deliveries[-1].notes.outcome.value
+    assert outcome["said"] == ["bark 5", "root 5", "green 5"]
+    assert (outcome["n"][1], outcome["approved"], outcome["signal"]) == (42, True, {"force": 5})
+
+
+async def test_a_frozen_database_can_be_answered_and_finished(frozen: Path) -> None:
+    """Every session in it goes on to its end, timers and kept letters included, and the file stays sound."""
+    clock = ManualClock(house.DAWN + 100)
+    async with Runtime(SQLiteStore(frozen), clock=clock) as runtime:
+        for _ in range(200):
+            await asyncio.sleep(0.01)
+            asked = [query for query in await runtime.inbox() if query.kind is not Kind.INPUT]
+            for query in asked:
+                await runtime.answer(query, True if query.kind is Kind.APPROVAL else "at last")
+            if not asked and not await runtime.sessions(state="running"):
+                break
+        clock.advance(4000)
+        for _ in range(1000):
+            if not await runtime.sessions(state=["running", "paused"]):
+                break
+            await asyncio.sleep(0.01)
+        assert (await runtime.status(await runtime.store.find("sleeper"))).result == "too late"
+        fork = await runtime.status(await runtime.store.find("fork"))
+        assert fork.result["said"] == ["other bark", "other root", "at last"]
+        kept = await runtime.status(await runtime.store.find("tree-1"))
+        assert (kept.result["said"][1], kept.result["signal"]) == ("kept for tree-1", "early")
+        assert await runtime.verify() == []
+
+
+def test_the_views_of_a_frozen_database(frozen: Path) -> None:
+    """The documented views can be read by anybody's SQLite."""
+    with closing(sqlite3.connect(frozen)) as connection:
+        counts = {
+            view: connection.execute(f"SELECT count(*) FROM {view}").fetchone()[0]
+            for view in ("sessions_v", "queries_v", "answers_v", "usage_v")
+        }
+        completed = connection.execute("SELECT result FROM sessions_v WHERE key = 'tree-5'").fetchone()
+    assert counts["sessions_v"] == counts["usage_v"] == 15
+    assert counts["queries_v"] > counts["answers_v"] > 20
+    assert "green 5" in completed[0]
