@@ -6,9 +6,11 @@ import asyncio
 import datetime
 import functools
 import random
+import re
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -415,9 +417,17 @@ def _text(value: object) -> str:
     return str(value).encode("utf-8", "backslashreplace").decode()
 
 
+#: How modules end that were loaded from a file: see `packages.load`.
+_FROM_FILE = re.compile(r"_[0-9a-f]{12}$")
+
+
 def _name_of(function: Any) -> str:
+    """What a call is known as: the same whether its file runs as a script or was loaded from its path."""
     inner = function.func if isinstance(function, functools.partial) else function
-    module = getattr(inner, "__module__", "?")
+    module = getattr(inner, "__module__", None) or "?"
+    code = getattr(inner, "__code__", None)
+    if code is not None and (module == "__main__" or _FROM_FILE.search(module)):
+        module = Path(code.co_filename).stem
     return f"{module}:{getattr(inner, '__qualname__', type(inner).__name__)}"
 
 
