@@ -373,8 +373,10 @@ def run(
     try:
         with open_blocking(database, llm=llm, durability=durability) as runtime:
             return runtime.run(call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait)
-    except EverholdError:
+    except EverholdError as error:
         _show_plainly()
+        if isinstance(error, Waiting) and key is not None:
+            error.name = key
         raise
 
 
@@ -386,10 +388,11 @@ def _show_plainly() -> None:
 
 def _excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if isinstance(error, Waiting):
+        count = f"{len(error.queries)} question{'' if len(error.queries) == 1 else 's'} open"
         shown = "; ".join((query.prompt or query.name) for query in error.queries[:3])
-        lines = [f"waiting · {error.session_id} · {len(error.queries)} open: {shown}"]
+        lines = [f"waiting · {error.name} · {count}" + (f": {shown}" if shown else "")]
     elif isinstance(error, EverholdError):
-        lines = [f"error: {error}  [{error.code}]"]
+        lines = [f"error: {error} [{error.code}]"]
     else:
         sys.__excepthook__(kind, error, trace)
         return

@@ -36,6 +36,14 @@ GROUPS: Final = {
 }
 
 
+#: Hints of errors that are meant for Python, as one says them here.
+HINTS: Final = {
+    "many_open_queries": "Name the question: --query ID. `everhold show SESSION` lists them.",
+    "no_open_query": "`everhold explain SESSION` says what it waits for.",
+    "session_exists": "It is left as it is. To skip those that are here already: --skip.",
+}
+
+
 class Commands(click.Group):
     """Loads a command when it is asked for, and lists them in sections."""
 
@@ -104,6 +112,7 @@ def told(error: Exception, *, as_json: bool) -> int:
 
     if isinstance(error, EverholdError):
         code, facts = exit_code(error), error_json(error)
+        facts |= {"hint": HINTS[error.code]} if error.code in HINTS else {}
     elif isinstance(error, click.ClickException):
         path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "everhold"
         message = error.format_message().rstrip(".")

@@ -40,10 +40,17 @@ class Debugger(pdb.Pdb):
 
 
 def step_through(file: str, act: Callable[[], object]) -> None:
-    """Do something under the debugger."""
+    """Do something under the debugger; what a quit leaves half done is nobody's mistake."""
+    from everhold.programs import purity
+
+    purity.configure(mode="off")  # the debugger reads files, not the program
+    debugger = Debugger(file)
     try:
-        Debugger(file).runcall(act)
+        debugger.runcall(act)
     except bdb.BdbQuit:
         pass
+    except Exception:
+        if not debugger.quitting:
+            raise
     finally:
         sys.settrace(None)

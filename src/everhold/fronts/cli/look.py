@@ -73,8 +73,13 @@ def sessions_(
 
 
 def _row(info: Any) -> tuple[str, ...]:
-    program = info.program.replace("\\", "/").rpartition("/")[2]
-    return called(info.session_id, info.key), info.state, program, str(info.steps), ago(info.updated_at), info.title
+    name, program = called(info.session_id, info.key), _brief(info.program)
+    return name, info.state, program, str(info.steps), ago(info.updated_at), info.title
+
+
+def _brief(program: str) -> str:
+    """A program's reference without the folders."""
+    return program.replace("\\", "/").rpartition("/")[2]
 
 
 @click.command("show")
@@ -247,7 +252,7 @@ def usage_(by: str, newer_than: float | None, database: str | None, as_json: boo
         if as_json:
             return json_out({"database": house.database, "usage": [{by: name, **row} for name, row in rows.items()]})
         columns = (by, "sessions", "model calls", "prompt tokens", "answer tokens")
-        table(columns, [(name, *map(str, row.values())) for name, row in rows.items()], wide=(by,))
+        table(columns, [(_brief(name), *map(str, row.values())) for name, row in rows.items()], wide=(by,))
         click.echo(f"together {plural(sum(row['llm_calls'] for row in rows.values()), 'model call')}")
         footer(house.database)
 

@@ -38,7 +38,10 @@ def export_(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Write sessions and their children to a file, for another database or for `check`."""
+    """Write sessions and their children to a file.
+
+    `everhold import` takes it in elsewhere; `everhold check --file` reads it where there is no database.
+    """
     with opened(database) as house:
         ids = [house.session(name) for name in sessions]
         target: Any = sys.stdout.buffer if file == "-" else file
@@ -94,9 +97,10 @@ def check_(
     database: str | None,
     as_json: bool,
 ) -> int:
-    """Say which sessions would not go on under the code as it is now; run it before a deploy.
+    """Say which sessions would not go on with the code as it is now.
 
-    Every session that runs or waits is replayed without effects; nothing is changed. Exits with 5 if one would not.
+    Run it before a deploy. Every session that runs or waits is replayed without effects, and nothing is changed.
+    Exits with 5 if one would not go on.
     """
     from everhold.fronts.wire import Exit
 

@@ -152,7 +152,7 @@ def headline(status: Status, name: str) -> str:
         case Finished(outcome=Stopped(reason=reason)):
             return f"cancelled · {name}" + (f" · {line(reason)}" if reason else "")
         case Finished(metrics=metrics):
-            return f"completed · {name} · {cost(metrics)}"
+            return f"completed · {name}{cost(metrics)}"
         case Paused(queries=queries) if queries:
             return f"waiting · {name} · {plural(len(queries), 'question')} open"
         case Paused(until=until, waiting_for=words):
@@ -167,8 +167,10 @@ def headline(status: Status, name: str) -> str:
 
 
 def cost(metrics: dict[str, Any]) -> str:
+    """What models were asked and what that cost; nothing if none was."""
     auto = metrics["auto"]
-    return f"{plural(auto['llm_calls'], 'model answer')} · {auto['total_tokens']['tokens']} tokens"
+    calls, tokens = auto["llm_calls"], auto["total_tokens"]["tokens"]
+    return f" · {plural(calls, 'model answer')} · {tokens} tokens" if calls else ""
 
 
 def question(query: OpenQuery, limit: int = 0) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--pdb", "debug", is_flag=True, help="Stop in the debugger as the program is handed step N.")
 @common
 def replay_(session: str, at: int | None, debug: bool, database: str | None, as_json: bool) -> None:
-    """Run a session's program against its journal: nothing is asked, called or changed."""
+    """Run a program along its journal: nothing is asked or called."""
     with opened(database) as house:
         session_id = house.session(session)
         record = house.record(session_id)
@@ -116,7 +116,10 @@ def _stop_at(house: House, record: Record, last: int) -> None:
 @click.argument("other", metavar="SESSION")
 @common
 def diff_(one: str, other: str, database: str | None, as_json: bool) -> int:
-    """Show where and how two sessions part, first difference first; exits with 1 if they differ."""
+    """Show where two sessions part, first difference first.
+
+    Exits with 1 if they differ.
+    """
     from everhold.fronts.wire import Exit
 
     with opened(database) as house:

@@ -1,0 +1,35 @@
+"""Effects: done once as far as the journal knows, tried again when they fail, and never silently repeated.
+
+python examples/effects.py
+"""
+
+import everhold
+
+SENT: list[str] = []
+
+
+def flaky(url: str) -> str:
+    """Fails the first time, as the world does."""
+    SENT.append(url)
+    if len(SENT) == 1:
+        raise ConnectionError("try again")
+    return "ok"
+
+
+async def pay(amount: int) -> str:
+    return f"paid {amount}"
+
+
+@everhold.program
+async def order(ctx: everhold.Context, amount: int) -> list[str]:
+    checked = await ctx.call(flaky, "https://shop.example/stock", retries=2)  # safe to repeat
+    try:
+        receipt = await ctx.call(pay, amount, rerun="never")  # after a crash in here: OutcomeUnknown
+    except everhold.OutcomeUnknown:
+        receipt = "ask the bank" if await ctx.approval("Did the money arrive?") else "not paid"
+    return [checked, receipt]
+
+
+if __name__ == "__main__":
+    print(everhold.run(order(amount=30), database="memory://"))
+    assert len(SENT) == 2

@@ -1,0 +1,46 @@
+"""Every fenced block of the README, the docs and the examples runs, and every console block is what was printed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .blocks import LANGUAGES, Reader, alike, blocks, recorded
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    page
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if blocks(page.read_text()) and "adr" not in page.parts
+]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+RECORDS = bool(os.environ.get("EVERHOLD_RECORD"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.filterwarnings("ignore:.*use of forkpty.*:DeprecationWarning")
+def test_every_block_of_a_page_runs_and_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
+    text = page.read_text()
+    now = Reader(tmp_path).read(blocks(text))
+    if RECORDS:
+        page.write_text(recorded(text, now))
+        return
+    for block, said in zip(blocks(text), now, strict=True):
+        assert alike(said) == alike(block.text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_block_says_its_language(page: Path) -> None:
+    assert {block.language for block in blocks(page.read_text())} <= LANGUAGES
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_runs_and_is_short(example: Path, tmp_path: Path) -> None:
+    assert len(example.read_text().splitlines()) <= 60
+    reader = Reader(tmp_path)
+    done = subprocess.run(
+        [sys.executable, str(example)], cwd=reader.cwd, env=reader.env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

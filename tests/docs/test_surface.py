@@ -1,0 +1,84 @@
+"""The public surface is exact and short, and everything on it is documented."""
+
+import importlib
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import everhold
+from everhold.core.errors import leaves
+from everhold.fronts.cli.app import GROUPS
+from everhold.fronts.cli.app import everhold as command_line
+
+ROOT = Path(__file__).resolve().parents[2]
+CLI = (ROOT / "docs" / "reference" / "cli.md").read_text()
+ERRORS = (ROOT / "docs" / "reference" / "errors.md").read_text()
+PROMISES = (ROOT / "docs" / "promises.md").read_text()
+COMMANDS = [name for names in GROUPS.values() for name in names]
+
+
+def test_there_are_at_most_forty_public_names() -> None:
+    assert len(everhold.__all__) <= 40
+    assert everhold.__all__ == sorted(set(everhold.__all__))
+
+
+@pytest.mark.parametrize("name", everhold.__all__)
+def test_every_public_name_is_there_and_typed(name: str) -> None:
+    """At run time it is loaded from its home; a type checker reads it from the import of the same name."""
+    assert getattr(everhold, name) is not None
+    home = importlib.import_module(f"everhold.{everhold._HOMES[name]}")
+    assert getattr(home, name) is getattr(everhold, name)
+    assert f"import {name} as {name}\n" in (ROOT / "src" / "everhold" / "__init__.py").read_text()
+
+
+def test_a_type_checker_knows_no_other_names() -> None:
+    text = (ROOT / "src" / "everhold" / "__init__.py").read_text()
+    assert sorted(re.findall(r"import (\w+) as \1\n", text)) == everhold.__all__
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Workflow'"):
+        _ = everhold.Workflow  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("error", leaves(), ids=lambda error: error.code)
+def test_every_error_is_documented(error: type) -> None:
+    assert f"| `{error.code}` | `{error.__name__}` |" in ERRORS  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_documented_with_all_its_options(name: str) -> None:
+    command = command_line.get_command(click.Context(command_line), name)
+    assert command is not None
+    page = CLI.partition(f"### everhold {name}\n")[2].partition("\n### ")[0]
+    options = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
+    assert [option for option in options if option not in page] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_says_what_it_does_in_one_line(name: str) -> None:
+    command = command_line.get_command(click.Context(command_line), name)
+    assert command is not None
+    short = command.get_short_help_str(70)
+    assert short.endswith(".")
+    assert not short.endswith("...")
+
+
+def test_commands_that_read_a_database_take_database_and_json() -> None:
+    without = {"demo", "init", "db"}
+    for name in set(COMMANDS) - without:
+        command = command_line.get_command(click.Context(command_line), name)
+        assert command is not None
+        assert {"database", "as_json"} <= {parameter.name for parameter in command.params}, name
+
+
+def test_the_evidence_of_the_promises_exists() -> None:
+    named = re.findall(r"`((?:tests|src)/[\w/.]+)`", PROMISES)
+    assert len(named) >= 7
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_there_are_ten_promises() -> None:
+    assert re.findall(r"^\*\*(P\d+)\.", PROMISES, re.MULTILINE) == [f"P{n}" for n in range(1, 11)]

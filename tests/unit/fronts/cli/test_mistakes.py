@@ -1,0 +1,158 @@
+"""What people type wrong, and what they are told: one line with a code, mostly a hint, never a traceback.
+
+Each row: what they type, the code, the exit code, and words of what they read. The shop has a session `seven` that
+waits for an approval, `done` that was declined, and `broken` that failed.
+"""
+
+import os
+import shlex
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from .conftest import Cli
+
+NEWER = "PRAGMA user_version = 99"
+
+MISTAKES = [
+    # commands and options
+    ("sesions", "usage", 2, "did you mean 'sessions'?"),
+    ("frobnicate", "usage", 2, "no command 'frobnicate'"),
+    ("sessions --stat paused", "usage", 2, "--state"),
+    ("show", "usage", 2, "Missing argument 'SESSION'"),
+    ("sessions --older-than soon", "usage", 2, "say 90s, 15m, 12h, 30d or 2w"),
+    ("sessions --limit many", "usage", 2, "'many' is not a valid integer"),
+    ("db frob", "usage", 2, "No such command 'frob'"),
+    ("export seven", "usage", 2, "Missing option '-o'"),
+    ("sessions --state sleeping", "bad_setting", 2, "none of running, paused"),
+    ("sessions --label red", "bad_setting", 2, "should look like name=value"),
+    ("inbox --kind letter", "bad_setting", 2, "'letter' is none of llm"),
+    # programs
+    ("run", "bad_arguments", 2, "it needs a PROGRAM"),
+    ("run nothere.py:refund", "unknown_program", 2, "there is no file"),
+    ("run shop.py", "unknown_program", 2, "Add the function"),
+    ("run shop.py:refnd order=7", "unknown_program", 2, "Did you mean 'refund'?"),
+    ("run shop.py:plain", "not_a_program", 2, "without @everhold.program"),
+    ("run no.such.module:refund", "unknown_program", 2, "there is no module"),
+    ("run invoice order=7", "unknown_program", 2, "no listed module has it"),
+    ("run broken.py:x", "unknown_program", 2, "broken.py, line 1)"),
+    ("run eager.py:x", "runs_on_import", 5, "if __name__ == '__main__'"),
+    # arguments
+    ("run shop.py:refund", "bad_arguments", 2, "missing a required argument: 'order'"),
+    ("run shop.py:refund order=7 colour=red", "bad_arguments", 2, "unexpected keyword argument 'colour'"),
+    ("run shop.py:refund order=7 times=often", "bad_arguments", 2, "It takes order: str, times: int = 1"),
+    ("run shop.py:refund 7", "bad_setting", 2, "'7' should look like name=value"),
+    ("run shop.py:refund --json-args none.json", "bad_setting", 2, "none.json cannot be read"),
+    ("run shop.py:refund --json-args shop.py", "bad_setting", 2, "not JSON"),
+    ("run shop.py:refund order=8 --key seven", "key_conflict", 2, "started with other arguments"),
+    # who answers
+    ("run shop.py:chat --answer-with no-such-command", "bad_setting", 2, "there is no command 'no-such-command'"),
+    ("run shop.py:chat --answers a --answer-with b", "bad_setting", 2, "not both"),
+    ("run shop.py:chat --answers none.json", "bad_setting", 2, "none.json cannot be read"),
+    ("answer seven yes", "not_allowed", 2, "--as NAME --yes"),
+    ("answer seven --as ana maybe", "not_allowed", 2, "a person answers it"),
+    ("answer seven yes --yes", "bad_arguments", 2, "give one of VALUE"),
+    ("answer seven --yes --as ana -q q-9", "unknown_query", 2, "never asked 'q-9'"),
+    ("answer done --yes --as ana", "no_open_query", 2, "is completed and has no open question"),
+    ("answer done --yes --as ana -q q-1", "answer_conflict", 3, "has another answer already"),
+    ("answer broken more -q q-7", "unknown_query", 2, "never asked 'q-7'"),
+    # sessions
+    ("show nobody", "unknown_session", 2, "everhold sessions"),
+    ("show s-", "bad_id", 2, "several sessions begin with it"),
+    ("show ''", "bad_id", 2, "it is empty"),
+    ("retry done", "illegal_move", 3, "a completed session cannot be retried"),
+    ("cancel done", "session_ended", 3, "it cannot be cancelled"),
+    ("signal done go", "session_ended", 3, "it cannot be sent a signal"),
+    ("fork seven --at 99", "bad_step", 2, "it has steps 0 to 1"),
+    ("fork seven --at 0 --answer x", "bad_step", 2, "nothing was answered there"),
+    ("replay seven --at 99", "bad_step", 2, "it has steps 0 to 1"),
+    ("replay seven --pdb", "bad_arguments", 2, "--pdb needs a terminal"),
+    ("delete done", "not_allowed", 2, "Say --yes"),
+    ("delete seven --yes -d nothere.db", "store_unavailable", 4, "there is no such file"),
+    # databases
+    ("sessions -d mysql://here", "bad_setting", 2, "mysql:// is not known"),
+    ("sessions -d here", "bad_setting", 2, "'here' is not an address"),
+    ("sessions -d postgresql://here/db", "missing_extra", 2, "pip install 'everhold[postgres]'"),
+    ("sessions -d newer.db", "store_newer", 4, "Upgrade everhold here"),
+    ("sessions -d other.db", "store_unavailable", 4, "a database of another program"),
+    ("sessions -d text.db", "store_damaged", 4, "is damaged"),
+    ("db copy shop.db", "bad_setting", 2, "is there already"),
+    ("db gc", "bad_arguments", 2, "nothing is deleted unasked"),
+    ("db gc --older-than 1d --state paused", "bad_setting", 2, "'paused' is no end"),
+    # files
+    ("import none.jsonl", "bad_export", 2, "none.jsonl"),
+    ("import shop.py", "bad_export", 2, "cannot be read as exported sessions"),
+    ("import export.jsonl", "session_exists", 2, "--skip"),
+    ("init shop-2", "bad_setting", 2, "a Python name in small letters"),
+    ("init made", "bad_setting", 2, "is there already"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def shop(cli: Cli) -> Cli:
+    cli("run", "shop.py:refund", "order=7", "--key", "seven", "--answer-with", "cat")
+    cli("run", "shop.py:refund", "order=1", "--key", "done", "--answer-with", "cat")
+    cli("answer", "done", "--as", "ana", "--no")
+    cli("run", "shop.py:fails", "--key", "broken", "--answer-with", "cat")
+    cli("export", "seven", "-o", "export.jsonl")
+    Path("broken.py").write_text("def x(:\n")
+    Path("eager.py").write_text(
+        "import everhold\n\n@everhold.program\nasync def x(ctx):\n    return 1\n\neverhold.run(x())\n"
+    )
+    Path("text.db").write_text("this is not a database, but it is long enough to be taken for one" * 20)
+    Path("made").mkdir()
+    cli("db", "copy", "newer.db")
+    for file, statement in (("newer.db", NEWER), ("other.db", "CREATE TABLE t (x)")):
+        connection = sqlite3.connect(file)
+        connection.execute(statement)
+        connection.close()
+    return cli
+
+
+def test_every_mistake_is_told_in_a_line_with_a_code_and_changes_nothing(shop: Cli) -> None:
+    """All of them in one shop: whatever goes wrong, the next command finds everything as it was."""
+    before = shop("sessions", "--json").json
+    wrong = []
+    for typed, code, exit_code, words in MISTAKES:
+        said = shop(*shlex.split(typed))
+        lines = said.err.splitlines()
+        told = bool(lines) and lines[0].startswith("error: ") and lines[0].endswith(f"[{code}]")
+        if not told or said.code != exit_code or words not in said.err or "Traceback" in said.err or len(lines) > 2:
+            wrong.append((typed, said))
+    assert not wrong, "\n".join(f"{typed}: {said}" for typed, said in wrong)
+    assert shop("sessions", "--json").json == before
+
+
+def test_the_table_is_long() -> None:
+    assert len(MISTAKES) >= 30
+    assert len({typed for typed, *_ in MISTAKES}) == len(MISTAKES)
+
+
+def test_with_json_a_mistake_is_json_on_standard_output(cli: Cli) -> None:
+    cli("run", "shop.py:refund", "order=7")
+    said = cli("show", "nobody", "--json")
+    assert said.err == ""
+    assert said.json["code"] == "unknown_session"
+    assert "hint" in said.json
+
+
+def test_a_read_only_folder_is_told_as_such(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    folder.chmod(0o500)
+    if os.access(folder / "x", os.W_OK) or os.getuid() == 0:  # root writes everywhere: a file is in the way instead
+        folder = tmp_path / "file"
+        folder.write_text("")
+    said = cli("run", "shop.py:refund", "order=7", "-d", str(folder / "app.db"))
+    assert said.code == 4
+    assert said.err.startswith("error: ")
+    assert "[store_unavailable]" in said.err
+
+
+def test_settings_that_do_not_fit_name_the_file_and_the_key(cli: Cli) -> None:
+    Path("everhold.toml").write_text('databse = "sqlite:///x.db"\n')
+    said = cli("sessions")
+    assert said.code == 2
+    assert "everhold.toml" in said.err
+    assert "did you mean 'database'?" in said.err

@@ -1,0 +1,95 @@
+"""Writes the reference pages from the code; run through cog by `make fix`."""
+
+from __future__ import annotations
+
+import click
+
+from everhold.core.errors import EverholdError, ProgramError, StateError, StoreError, UsageError, leaves
+from everhold.core.session import MOVES
+from everhold.fronts.cli.app import GROUPS, everhold
+from everhold.fronts.wire import ROWS, Exit
+
+BRANCHES = {
+    UsageError: "The caller's move: change the call",
+    StateError: "A fair request at the wrong moment: look at the status, then decide",
+    StoreError: "The operator's move: the store could not keep its promise",
+    ProgramError: "The program author's move: it broke a rule of being replayable, or sees this as an exception",
+}
+EXITS = {
+    Exit.OK: "done",
+    Exit.FAILED: "the session failed or was cancelled, two sessions differ, or a check of `doctor` did not hold",
+    Exit.USAGE: "change the call: something does not exist, or does not fit",
+    Exit.STATE: "a fair request at the wrong moment",
+    Exit.STORE: "the database could not be used, or `db verify` found damage",
+    Exit.PROGRAM: "the program broke a rule, or `check` found sessions that would not go on",
+    Exit.WAITING: "nothing is wrong: somebody has to answer, or time has to pass",
+    Exit.INTERRUPTED: "interrupted; the session is kept",
+}
+
+
+def exits() -> str:
+    rows = [f"| {code.value} | {EXITS[code]} |" for code in Exit]
+    return "\n".join(["| exit code | means |", "|---|---|", *rows])
+
+
+def commands() -> str:
+    """Every command with its help, in the order of `everhold --help`."""
+    parts = []
+    for group, names in GROUPS.items():
+        parts.append(f"## {group}\n")
+        for name in names:
+            with click.Context(everhold, info_name="everhold") as root:
+                command = everhold.get_command(root, name)
+                assert command is not None
+                parts += _command(command, root, name)
+    return "\n".join(parts)
+
+
+def _command(command: click.Command, parent: click.Context, name: str) -> list[str]:
+    with click.Context(command, info_name=name, parent=parent, max_content_width=100, terminal_width=100) as context:
+        level = "###" if parent.parent is None else "####"
+        parts = [f"{level} {context.command_path}\n", f"```text\n{command.get_help(context)}\n```\n"]
+        if isinstance(command, click.Group):
+            for sub in command.list_commands(context):
+                found = command.get_command(context, sub)
+                assert found is not None
+                parts += _command(found, context, sub)
+    return parts
+
+
+def errors() -> str:
+    """Every error that can be raised, by whose move is next."""
+    parts = []
+    for branch, words in BRANCHES.items():
+        parts += [f"## {words}\n", "| code | raised as | exit | HTTP | hint |", "|---|---|---|---|---|"]
+        parts += [_error(leaf) for leaf in leaves(branch)]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _error(leaf: type[EverholdError]) -> str:
+    http, code = next(ROWS[kind] for kind in leaf.__mro__ if kind in ROWS)
+    hint = leaf.hint.replace("|", "\\|") or "*says what fits the case*"
+    return f"| `{leaf.code}` | `{leaf.__name__}` | {code.value} | {http} | {hint} |"
+
+
+def states() -> str:
+    """The moves between states as a diagram."""
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> running: started"]
+    for state, moves in MOVES.items():
+        for event, target in moves.items():
+            lines.append(f"    {state} --> {target}: {event}")
+        if not moves:
+            lines.append(f"    {state} --> [*]")
+    return "\n".join([*lines, "```"])
+
+
+def moves() -> str:
+    """The same as a table."""
+    lines = ["| state | may be | and is then |", "|---|---|---|"]
+    for state, targets in MOVES.items():
+        for event, target in targets.items():
+            lines.append(f"| `{state}` | {event} | `{target}` |")
+        if not targets:
+            lines.append(f"| `{state}` | nothing | |")
+    return "\n".join(lines)
