@@ -17,7 +17,7 @@ from everhold.core.query import Kind
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.clock import ManualClock
-from everhold.testing.faults import CrashingStore
+from everhold.testing.faults import CrashingStore, die
 
 DAWN = 1_700_000_000.0
 
@@ -289,3 +289,19 @@ def _timeless(value: object) -> object:
     if isinstance(value, dict):
         return {key: _timeless(item) for key, item in value.items() if key not in ("expires_at", "ts")}
     return [_timeless(item) for item in value] if isinstance(value, list) else value
+
+
+# ---- poison
+
+
+@everhold.program
+async def poison(ctx: everhold.Context) -> None:
+    await ctx.call(die)
+
+
+async def take_poison(path: str) -> None:
+    """Run a program whose call ends the process; prints how it stands if this one lives."""
+    async with Runtime(SQLiteStore(path)) as runtime:
+        session_id = (await runtime.start(poison(), key="poison", wait=0)).session_id
+        status = await runtime.wait(session_id, 20)
+        print(status.state, status.error)

@@ -125,3 +125,11 @@ async def test_a_second_crash_in_the_recovery(undisturbed: Undisturbed, tmp_path
             assert play("play", path=str(path), at=again, when=when)[0] == CRASHED
             assert play("play", path=str(path))[0] == 0
             assert story.records(path) == undisturbed.expected(unknown=(n, "after") in window)
+
+
+def test_a_call_that_kills_its_process(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    """After three processes died over it a session has failed as poison, and the fourth lives."""
+    path = str(tmp_path / "poison.db")
+    lives = [undisturbed.nursery.run("take_poison", path=path) for _ in range(4)]
+    assert [code for code, _ in lives] == [CRASHED, CRASHED, CRASHED, 0]
+    assert lives[3][1] == ["failed 3 processes died while they ran this session"]

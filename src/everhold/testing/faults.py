@@ -168,11 +168,14 @@ class Nursery:
 
     def _say(self, message: dict[str, Any], descriptor: int | None = None) -> str:
         text = json.dumps(message).encode() + b"\n"
-        if descriptor is not None:
-            socket.send_fds(self._socket, [text[:1]], [descriptor])
-            text = text[1:]
-        self._socket.sendall(text)
-        said = self._socket.recv(65536)
+        try:
+            if descriptor is not None:
+                socket.send_fds(self._socket, [text[:1]], [descriptor])
+                text = text[1:]
+            self._socket.sendall(text)
+            said = self._socket.recv(65536)
+        except ConnectionError:
+            said = b""
         if not said:
             raise ChildProcessError("the nursery has ended; its last words are on standard error")
         return said.decode()
