@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from everhold.core.errors import EverholdError, Overtaken, StoreBusy, StoreDamaged, StoreNewer
+from everhold.core.errors import BadValue, EverholdError, Overtaken, StoreBusy, StoreDamaged, StoreNewer
 from everhold.ports.store import Change
 from everhold.stores.sqlite.file import is_busy, migrations, translated
 from everhold.stores.sqlite.land import DELIVER, LIGHT, delivery_row, land, light_row
@@ -68,13 +68,19 @@ class Group:
             except sqlite3.Error as error:
                 if not is_busy(error):
                     raise self._translated(error) from None
-            except ValueError as error:
-                raise StoreDamaged(self._where, str(error)) from None
+            except (TypeError, ValueError) as error:
+                raise self._misfit(error) from None
         await self._together(change, fence)
 
     def close(self) -> None:
+        """One last try for those who still wait; nobody waits for a closed store."""
         if self._retry is not None:
             self._retry.cancel()
+        try:
+            while self._queue and self._try_flush():
+                pass
+        finally:
+            self._fail(StoreBusy(self._where, 0))
 
     # ---- alone
 
@@ -166,6 +172,8 @@ class Group:
     def _try_flush(self) -> bool:
         """Land what waits, in one transaction; False if another process holds the write lock."""
         batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+        if not batch:
+            return True
         run = self._run
         fsync = not self._fsync and any(change.durable for change, _, _ in batch)
         try:
@@ -180,6 +188,10 @@ class Group:
                 self._queue[:0] = batch
                 return False
             refused = dict.fromkeys(range(len(batch)), self._translated(error))
+        except BaseException:
+            self._rolled_back()
+            self._queue[:0] = batch  # whoever catches this tells them
+            raise
         finally:
             if fsync:
                 self._normal()
@@ -205,16 +217,19 @@ class Group:
             except EverholdError as error:
                 run("ROLLBACK TO one")
                 refused[index] = error
-            except (ValueError, sqlite3.IntegrityError) as error:
+            except (TypeError, ValueError, sqlite3.IntegrityError) as error:
                 run("ROLLBACK TO one")
-                refused[index] = StoreDamaged(self._where, str(error))
+                refused[index] = self._misfit(error)
             run("RELEASE one")
         return refused
 
     def _land_light(self, batch: list[Waiter]) -> bool:
         """All at once; False, and nothing changed, if any of them is refused."""
         many, run = self._many, self._run
-        rows = [delivery_row(change.head.ref, one) for change, _, _ in batch for one in change.deliveries]
+        try:
+            rows = [delivery_row(change.head.ref, one) for change, _, _ in batch for one in change.deliveries]
+        except (TypeError, ValueError):
+            return False  # one by one, to see which
         run("SAVEPOINT all_of_them")
         many.executemany(LIGHT, [light_row(change.head, fence) for change, fence, _ in batch])
         if many.rowcount == len(batch):
@@ -236,6 +251,12 @@ class Group:
 
     def _normal(self) -> None:
         self._run("PRAGMA synchronous = NORMAL")
+
+    def _misfit(self, error: Exception) -> EverholdError:
+        """What was given cannot be written, or what is there cannot be read."""
+        if isinstance(error, TypeError | UnicodeError):
+            return BadValue("the change", str(error))
+        return StoreDamaged(self._where, str(error))
 
     def _translated(self, error: sqlite3.Error) -> EverholdError:
         return newer(self._connection, self._where) or translated(error, self._where)
