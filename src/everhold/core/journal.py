@@ -18,7 +18,7 @@ from zlib import crc32
 
 import msgspec
 
-from everhold.core.codec import JSON
+from everhold.core.codec import JSON, same
 from everhold.core.errors import Diverged
 from everhold.core.log import LogEntry, Progress
 from everhold.core.query import Answer, Query, reworded
@@ -39,7 +39,8 @@ class Notes(msgspec.Struct, omit_defaults=True, kw_only=True):
     outcome: Outcome | None = None
 
 
-_SAID: Final = frozenset({"title", "description", "examples", "$comment"})
+_SAID: Final = frozenset({"title", "description", "examples", "$comment"})  # to people
+_VALUES: Final = frozenset({"const", "enum", "default"})  # not schemas themselves
 
 
 class Delivery(msgspec.Struct, omit_defaults=True):
@@ -199,7 +200,7 @@ def _part(step: int, recorded: list[Query], asked: list[Query]) -> None:
 def _other_shape(old: Query, new: Query) -> bool:
     if old.key != new.key or old.kind != new.kind:
         return True
-    return old.schema != new.schema and _bare(old.schema) != _bare(new.schema)
+    return old.schema != new.schema and not same(_bare(old.schema), _bare(new.schema))
 
 
 def _bare(schema: JSON) -> JSON:
@@ -208,7 +209,11 @@ def _bare(schema: JSON) -> JSON:
         return [_bare(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    return {name: _bare(part) for name, part in schema.items() if name not in _SAID or isinstance(part, dict)}
+    return {
+        name: part if name in _VALUES else _bare(part)
+        for name, part in schema.items()
+        if name not in _SAID or isinstance(part, dict)
+    }
 
 
 def _all(queries: list[Query]) -> str:

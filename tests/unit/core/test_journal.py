@@ -413,3 +413,17 @@ class AnyLife(RuleBasedStateMachine):
 
 TestAnyLife = AnyLife.TestCase
 TestAnyLife.settings = settings(max_examples=50, stateful_step_count=25)
+
+
+def test_what_a_schema_says_to_people_is_wording_and_its_values_are_shape():
+    """A better description does not diverge; another constant does, whatever its keys are called."""
+    told = Query(0, "0:0", schema={"properties": {"a": {"type": "string", "description": "old"}}})
+    better = Query(0, "0:0", schema={"properties": {"a": {"type": "string", "description": "new"}}})
+    other = Query(0, "0:0", schema={"const": {"title": "a"}})
+    another = Query(0, "0:0", schema={"const": {"title": "b"}})
+    step = Delivery(0, 0.0, asked=[told])
+
+    assert compare(Expected(step, step), Reply([better], [], None, None, None), 0, False) == [0]
+    with pytest.raises(Diverged):
+        step = Delivery(0, 0.0, asked=[other])
+        compare(Expected(step, step), Reply([another], [], None, None, None), 0, False)
