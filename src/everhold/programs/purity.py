@@ -252,14 +252,18 @@ def _report(executing: PythonExecution, name: str, frame: FrameType) -> None:
 def _patrol() -> None:
     while True:
         _rest(min(0.25, _settings.limit / 4))
-        now = time.monotonic()
-        for place in list(_places.values()):
-            running = place.executing
-            if running is not None and now - place.since > _settings.limit:
-                if _is_debugged(place.thread):
-                    place.since = now
-                else:
-                    _strike(place, running)
+        _look(time.monotonic())
+
+
+def _look(now: float) -> None:
+    """Strike what has advanced for too long."""
+    for place in list(_places.values()):
+        running = place.executing
+        if running is not None and now - place.since > _settings.limit:
+            if _is_debugged(place.thread):
+                place.since = now
+            else:
+                _strike(place, running)
 
 
 def _strike(place: _Place, running: PythonExecution) -> None:

@@ -379,6 +379,21 @@ async def groups(ctx: Any) -> Any:
         return [type(error).__name__ for error in found.exceptions]
 
 
+@row(
+    "tasks", "eager tasks", "`eager_start` is ignored: a task never starts before its turn", returns=["program", "task"]
+)
+async def eager(ctx: Any) -> Any:
+    heard: list[str] = []
+
+    async def one() -> None:
+        heard.append("task")
+
+    task = asyncio.get_running_loop().create_task(one(), eager_start=True)
+    heard.append("program")
+    await task
+    return heard
+
+
 @row("tasks", "futures", "`loop.create_future`, `add_done_callback`, `await`", returns=["heard 1", 1])
 async def futures(ctx: Any) -> Any:
     heard: list[str] = []
