@@ -217,6 +217,19 @@ class Dispatch:
 
         await self._sessions.on(session_id, act)
 
+    async def adopt(self, session_id: str) -> None:
+        """Begin to answer what was left open before anybody here could answer it."""
+        if not self._answerers:
+            return
+        await self.introduce()
+
+        async def act(live: Live) -> None:
+            parked = [q for q, entry in live.opened.items() if q not in live.working and self.inline(entry.query)]
+            if parked and not live.head.ended:
+                await self._take_up(live, parked, live.head.attempts)
+
+        await self._sessions.on(session_id, act)
+
     async def _take_up(self, live: Live, orphaned: list[int], deaths: int) -> None:
         head, now = live.head, self._clock.now()
         change = Change(live.id, head, durable=True)

@@ -229,22 +229,24 @@ class Runner:
 
     # ---- what moves by itself
 
-    async def pump(self, session_id: str) -> None:
-        """Hand over whatever has come due or waits in the intake."""
+    async def pump(self, session_id: str) -> bool:
+        """Hand over whatever has come due or waits in the intake; returns whether the session lives on."""
 
         async def act(live: Live) -> Status:
             await self._on_time(live)
             return self._standing(live)
 
         try:
-            await self._moving(session_id, act)
+            status = await self._moving(session_id, act)
         except _Ended:
-            pass
+            return False
+        return not isinstance(status, Finished)
 
     async def pump_quietly(self, session_id: str) -> None:
         """Let a session go on if it can; what keeps it from going on is not the caller's concern."""
         try:
-            await self.pump(session_id)
+            if await self.pump(session_id):
+                await self._dispatch.adopt(session_id)
         except ABSENT:
             pass
 
