@@ -16,6 +16,8 @@ import msgspec
 from everhold.core.codec import JSON
 
 KEPT: Final = 20
+#: Entries one delivery keeps in the journal, the newest: a program that logs without end does not fill the disk.
+LOGGED: Final = 1000
 
 
 class LogEntry(msgspec.Struct, frozen=True, gc=False):

@@ -17,7 +17,7 @@ import msgspec
 
 from everhold.core.codec import JSON, plain
 from everhold.core.errors import AfterCancel, BadArguments, BadValue, ForeignCall
-from everhold.core.log import LogEntry, Progress
+from everhold.core.log import LOGGED, LogEntry, Progress
 from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun
 from everhold.core.schema import schema_of, unfit
 from everhold.ports.program import Call
@@ -243,7 +243,10 @@ class PythonContext:
         execution = self._execution
         if not execution.silent:
             entry = LogEntry(int(execution.loop.now * 1000), _text(level), "ctx.log", _text(message))
-            execution.notes.log.append(entry)
+            kept = execution.notes.log
+            kept.append(entry)
+            if len(kept) > LOGGED:
+                del kept[0]
 
     def progress(self, step: int, total: int = 0, message: str | None = None) -> None:
         execution = self._execution
