@@ -22,6 +22,17 @@ from everhold.ports.store import Letter, Record
 _INNER: Final = frozenset({Kind.SESSION, Kind.STATE, Kind.TIMER})
 
 
+class Turn(asyncio.Lock):
+    """The right to move a session, one at a time."""
+
+    def take(self) -> bool:
+        """Take it without waiting; False if somebody has it or waits for it."""
+        if self.locked() or self._waiters:
+            return False
+        self._locked: bool = True
+        return True
+
+
 class Live:
     __slots__ = (
         "before",
@@ -51,7 +62,7 @@ class Live:
         self.birth = birth
         self.head = head
         self.execution = execution
-        self.lock = asyncio.Lock()
+        self.lock = Turn()
         self.opened: dict[int, Opened] = {}
         self.expiring: dict[int, Opened] = {}  # those of them that expire
         self.expiries: list[tuple[float, int]] = []  # when, as a heap; some of them are gone

@@ -91,28 +91,28 @@ class Runner:
             entry = live.opened.get(asked.query.q)
             if entry is not None and self._is_free(live, entry.query):
                 answer = Answer(entry.query.q, fitted(entry.query, value), None, usage)
-                await live.lock.acquire()
-                try:
-                    done = await self._sessions.plain_step(live, entry.query, answer)
-                    if type(done) is Query:
-                        return Paused(live.id, (OpenQuery(live.id, done, live.head.updated_at),))
-                    return self._after(live, done)  # type: ignore[arg-type]
-                except Overtaken:
-                    self._sessions.drop(live)
-                finally:
-                    live.lock.release()
+                if live.lock.take():
+                    try:
+                        done = await self._sessions.plain_step(live, entry.query, answer)
+                        if type(done) is Query:
+                            return Paused(live.id, (OpenQuery(live.id, done, live.head.updated_at),))
+                        return self._after(live, done)  # type: ignore[arg-type]
+                    except Overtaken:
+                        self._sessions.drop(live)
+                    finally:
+                        live.lock.release()
         return await self.answer(asked.session_id, [Given(asked.id, value, None, usage)])
 
     def _is_free(self, live: Live, query: Query) -> bool:
         """Whether nothing but the answer to this query concerns the session now."""
+        head = live.head
         return (
             query.kind is Kind.LLM
             and len(live.opened) == 1
-            and live.head.due_at is None
-            and live.head.state is State.PAUSED
+            and head.due_at is None
+            and head.state is State.PAUSED
             and not live.letters
             and not live.stale
-            and not live.lock.locked()
         )
 
     async def answer(self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None = None) -> Status:

@@ -190,7 +190,9 @@ class Stepper:
         program says anything more, the step is finished as any other.
         """
         head, meter, answers = live.head, live.head.metrics, [answer]
-        at, n = self._now(head), head.n + 1
+        at, n = self._clock.now(), head.n + 1
+        if at < head.updated_at:
+            at = head.updated_at
         spent = meter.answered(query, answer)
         meter.rounds += 1
         try:

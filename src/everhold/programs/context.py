@@ -21,7 +21,7 @@ from everhold.core.log import LOGGED, LogEntry, Progress
 from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun
 from everhold.core.schema import schema_of, unfit
 from everhold.ports.program import Call
-from everhold.programs.loop import Future, Loop, Task
+from everhold.programs.loop import Future, Loop, Task, current_task
 
 if TYPE_CHECKING:
     from everhold.programs.python import PythonExecution
@@ -301,9 +301,10 @@ class PythonContext:
         )
 
     def _task(self) -> Task:
-        task = asyncio.current_task()
-        if type(task) is not Task or task._loop is not self._execution.loop:
-            if self._execution.loop.dropped and isinstance(asyncio._get_running_loop(), Loop):
+        loop, running = self._execution.loop, asyncio._get_running_loop()
+        task = current_task(loop) if running is loop else None
+        if type(task) is not Task:
+            if loop.dropped and isinstance(running, Loop):
                 nobody: Task = _NOBODY
                 return nobody
             raise ForeignCall("ctx outside its own program")

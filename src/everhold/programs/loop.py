@@ -40,6 +40,10 @@ _MASK: Final = (1 << 61) - 1
 _swap = getattr(asyncio.tasks, "_swap_current_task", None) if sys.version_info >= (3, 14) else None
 
 
+#: The running task of a loop. Up to Python 3.11 asyncio's own function for it is not in C.
+current_task: Any = asyncio.current_task if sys.version_info >= (3, 12) else vars(asyncio.tasks)["_current_tasks"].get
+
+
 class Handle:
     """A callback that waits its turn."""
 
@@ -231,7 +235,7 @@ class Loop(asyncio.AbstractEventLoop):
             raise (
                 RuntimeError("this program was dropped from memory; no task can start") if self.dropped else ForeignWake
             )
-        maker = asyncio.current_task(self)
+        maker = current_task(self)
         if isinstance(maker, Task):
             maker.made += 1
             path = f"{maker.path}.{maker.made}"

@@ -60,7 +60,13 @@ class Group:
 
     async def commit(self, change: Change, fence: int) -> None:
         """See `Store.commit`."""
-        if not self._flushing and self._may_go_in_place():
+        loop = asyncio.get_running_loop()
+        task = _current_task(loop)
+        if self._owner is None:
+            self._owner, self._in_place = task, 0
+            loop.call_soon(self._turn_over)
+        if self._owner is task and self._in_place < self._turns and not self._flushing:
+            self._in_place += 1
             try:
                 self._alone(change, fence)
                 self._after(1)
@@ -83,18 +89,6 @@ class Group:
             self._fail(StoreBusy(self._where, 0))
 
     # ---- alone
-
-    def _may_go_in_place(self) -> bool:
-        loop = asyncio.get_running_loop()
-        task = _current_task(loop)
-        if self._owner is None:
-            self._owner, self._in_place = task, 1
-            loop.call_soon(self._turn_over)
-            return True
-        if self._owner is task and self._in_place < self._turns:
-            self._in_place += 1
-            return True
-        return False
 
     def _turn_over(self) -> None:
         self._owner = None

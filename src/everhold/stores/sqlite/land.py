@@ -16,7 +16,7 @@ import msgspec
 
 from everhold.core.codec import dumps, seal
 from everhold.core.errors import KeyConflict, Overtaken, UnknownSession
-from everhold.core.journal import Delivery, decode, encode
+from everhold.core.journal import Delivery, decode
 from everhold.core.journal import seal as delivery_seal
 from everhold.core.metrics import Metrics
 from everhold.core.session import Birth, Head, State
@@ -68,10 +68,13 @@ def light_row(head: Head, fence: int) -> tuple[Any, ...]:
 
 
 def delivery_row(ref: int, delivery: Delivery) -> tuple[Any, ...]:
-    answers, asked, notes = encode(delivery)
     n, at = delivery.n, delivery.at
+    answers, asked = _text(delivery.answers), _text(delivery.asked)
+    if delivery.notes is None:
+        return ref, n, at, answers.decode(), asked.decode(), None, delivery_seal(n, at, answers, asked, None)
+    notes = _text(delivery.notes)
     sealed = delivery_seal(n, at, answers, asked, notes)
-    return ref, n, at, answers.decode(), asked.decode(), None if notes is None else notes.decode(), sealed
+    return ref, n, at, answers.decode(), asked.decode(), notes.decode(), sealed
 
 
 def land(run: Any, change: Change, fence: int) -> None:
