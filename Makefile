@@ -36,7 +36,7 @@ fix: setup ## repair what tools can repair: format, lint, generated docs
 	$(BIN)/python tools/freshness.py --write
 
 bench: setup ## measure, beside the peers; writes docs/benchmarks.md
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench --write-docs
 
 soak: setup ## the long fault tests
 	$(PYTEST) tests/fault -m soak --timeout 0
