@@ -47,6 +47,7 @@ CHANGING = (
     (re.compile(r"\s+$"), ""),
     (re.compile(r"  +"), "  "),
 )
+PYTEST = "-p no:cacheprovider -p no:randomly -p everhold.testing.plugin"
 CLAUDE = """#!/bin/sh
 sleep 1
 case "$(cat)" in
@@ -87,7 +88,7 @@ class Reader:
             "claude": CLAUDE,
             "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
             "everhold": f'#!/bin/sh\nexec {sys.executable} -m everhold "$@"\n',
-            "pytest": f'#!/bin/sh\nexec {sys.executable} -m pytest -p no:cacheprovider -p no:randomly "$@"\n',
+            "pytest": f'#!/bin/sh\nexec {sys.executable} -m pytest {PYTEST} "$@"\n',
         }.items():
             (bin_ / name).write_text(text)
             (bin_ / name).chmod(0o755)
@@ -131,9 +132,7 @@ class Reader:
     def _python(self, block: Block) -> None:
         file = self.cwd / (block.name or "block.py")
         file.write_text(block.text)
-        tested = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if "\ndef test_" in block.text else []
-        if "\nasync def test_" in block.text:
-            tested = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        tested = ["-m", "pytest", *PYTEST.split()] if "\ndef test_" in block.text else []
         done = subprocess.run(
             [sys.executable, *tested, str(file)],
             cwd=self.cwd,

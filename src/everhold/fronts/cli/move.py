@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.fronts.cli.house import SHORT, common, opened, pairs
+from everhold.core.errors import BadArguments
+from everhold.fronts.cli.house import SHORT, House, common, opened, pairs
 from everhold.fronts.cli.paper import busy, footer, json_out, line, plural
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ _PARTS = ("prompts", "answers", "notes", "arguments")
 
 @click.command("export")
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...")
-@click.option("-o", "--out", "file", metavar="FILE", required=True, help="Where to write; - is standard output.")
+@click.option("-o", "--out", "file", metavar="FILE", help="Where to write; - is standard output.")
+@click.option("--as-test", "folder", metavar="FOLDER", help="Write a test that replays the session, and its JSON.")
 @click.option("--state", multiple=True, help="All in this state, instead of naming sessions; may be repeated.")
 @click.option("--program", help="All of this program.")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="All with this label.")
@@ -28,7 +30,8 @@ _PARTS = ("prompts", "answers", "notes", "arguments")
 @common
 def export_(
     sessions: tuple[str, ...],
-    file: str,
+    file: str | None,
+    folder: str | None,
     state: tuple[str, ...],
     program: str | None,
     labels: tuple[str, ...],
@@ -42,9 +45,13 @@ def export_(
 
     `everhold import` takes it in elsewhere; `everhold check --file` reads it where there is no database.
     """
+    if (file is None) == (folder is None):
+        raise BadArguments("export", "say where to: --out FILE, or --as-test FOLDER")
     with opened(database) as house:
         ids = [house.session(name) for name in sessions]
-        target: Any = sys.stdout.buffer if file == "-" else file
+        if folder is not None:
+            return _as_test(house, ids, folder, as_json)
+        target: Any = sys.stdout.buffer if file in (None, "-") else file
         with busy("exporting", quiet=as_json):
             done = house.runtime.export(
                 target,
@@ -61,6 +68,18 @@ def export_(
             return json_out({"database": house.database, "file": file, "sessions": done.sessions})
         click.echo(f"wrote {plural(len(done.sessions), 'session')} to {file}")
         footer(house.database)
+
+
+def _as_test(house: House, ids: list[str], folder: str, as_json: bool) -> None:
+    from everhold.fronts.cli.astest import write_test
+
+    if len(ids) != 1:
+        raise BadArguments("export", "a test is made of one session; name it")
+    made = write_test(house.record(ids[0]), folder)
+    if as_json:
+        return json_out({"database": house.database, "written": made})
+    click.echo(f"wrote {' and '.join(made)}")
+    footer(house.database)
 
 
 @click.command("import")

@@ -1,0 +1,169 @@
+"""The fixture `everhold`: tests of programs that need no model, no file and no waiting."""
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import everhold as eh
+from everhold.programs import purity
+from everhold.testing.kit import Kit
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def kit() -> Iterator[Kit]:
+    made = Kit()
+    with made.runtime:
+        yield made
+
+
+@eh.program
+async def refund(ctx: eh.Context, order: str) -> str:
+    reason = await ctx.llm(f"Why did {order} come back?")
+    return f"refunded: {reason}" if await ctx.approval(f"Refund {order}?") else "declined"
+
+
+@eh.program
+async def patient(ctx: eh.Context) -> list[str]:
+    days = []
+    for _ in range(3):
+        await ctx.sleep(86400)
+        days.append(ctx.now().strftime("%d"))
+    return days
+
+
+@eh.program
+async def polite(ctx: eh.Context) -> bool:
+    return await ctx.approval("Sure?", timeout=3600, default=False)
+
+
+@eh.program
+async def hears(ctx: eh.Context) -> str:
+    return str(await ctx.receive("go"))
+
+
+@eh.program
+async def dice(ctx: eh.Context) -> str:
+    return await ctx.llm(f"A number near {random.random()}?")
+
+
+@eh.program
+async def stopwatch(ctx: eh.Context) -> float:
+    await ctx.llm("Ready?")
+    return time.perf_counter()
+
+
+def test_answers_are_given_by_pattern_and_approvals_by_one_call(kit: Kit) -> None:
+    kit.answers({"Why*": "it broke"})
+    kit.start(refund(order="7"))
+    assert [query.prompt for query in kit.open] == ["Refund 7?"]
+    assert kit.approve().result == "refunded: it broke"  # type: ignore[union-attr]
+    assert kit.asked == ["Why did 7 come back?"]
+
+
+def test_without_answers_a_question_stays_open(kit: Kit) -> None:
+    with pytest.raises(eh.Waiting):
+        kit.run(refund(order="7"))
+    assert kit.answer("by hand").queries[0].prompt == "Refund 7?"  # type: ignore[union-attr]
+
+
+def test_skipping_three_days_fires_each_timer_at_its_moment(kit: Kit) -> None:
+    kit.start(patient())
+    status = kit.skip(days=3, seconds=1)
+    assert len(set(status.result)) == 3  # type: ignore[union-attr]
+
+
+def test_skipping_fires_expiries(kit: Kit) -> None:
+    kit.start(polite())
+    assert kit.skip(minutes=59).state == "paused"
+    assert kit.skip(minutes=2).result is False  # type: ignore[union-attr]
+
+
+def test_a_signal_is_one_call(kit: Kit) -> None:
+    kit.start(hears())
+    assert kit.signal("go", "now").result == "now"  # type: ignore[union-attr]
+
+
+def test_a_sound_program_is_the_same_when_it_is_replayed(kit: Kit) -> None:
+    kit.answers(["it broke"])
+    kit.start(refund(order="7"))
+    kit.check_replays()
+
+
+@pytest.mark.parametrize(
+    ("call", "step"), [(dice(), "step 0: q-0 is worded otherwise"), (stopwatch(), "step 1: it returned")]
+)
+def test_dice_and_clocks_in_a_program_are_found_with_their_step(kit: Kit, call: eh.Call[object], step: str) -> None:
+    kit.answers(["7"])
+    kit.run(call)
+    with pytest.raises(AssertionError, match="is not the same when it is replayed") as failed:
+        kit.check_replays()
+    assert step in str(failed.value)
+
+
+TEST = """
+import everhold as eh
+
+@eh.program
+async def careless(ctx: eh.Context) -> str:
+    return open(__file__).read()[:1] + await ctx.llm("?")
+
+@eh.program
+async def fine(ctx: eh.Context) -> str:
+    return await ctx.llm("?")
+
+def test_io(everhold):
+    everhold.answers(["x"])
+    everhold.run(careless())
+
+def test_fine(everhold):
+    everhold.answers(["x"])
+    assert everhold.run(fine()) == "x"
+"""
+
+
+def test_the_fixture_refuses_io_inside_a_program(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(TEST)
+    done = pytester.runpytest_subprocess("-p", "everhold.testing.plugin", "-p", "no:randomly")
+    done.assert_outcomes(passed=1, failed=1)
+    done.stdout.fnmatch_lines(["*open*cannot be used inside a program*"])
+
+
+QUIZ = """
+import everhold
+
+@everhold.program
+async def quiz(ctx: everhold.Context) -> str:
+    answer = await ctx.llm("How old is the sea?")
+    return answer.upper()
+"""
+
+
+def exported(folder: Path) -> None:
+    from everhold.fronts.cli.app import main
+
+    (folder / "quiz.py").write_text(QUIZ)
+    (folder / "answers.json").write_text('["very"]')
+    words = ["--key", "sea", "-d", str(folder / "q.db")]
+    assert main(["run", f"{folder}/quiz.py:quiz", *words, "--answers", str(folder / "answers.json")]) == 0
+    assert main(["export", "sea", "--as-test", str(folder / "tests"), "-d", str(folder / "q.db")]) == 0
+
+
+def test_an_exported_session_is_a_test_that_passes_fails_and_is_accepted(pytester: pytest.Pytester) -> None:
+    exported(pytester.path)
+    run = ("-p", "everhold.testing.plugin", "-p", "no:randomly", "tests")
+    pytester.runpytest_subprocess(*run).assert_outcomes(passed=1)
+    (pytester.path / "quiz.py").write_text(QUIZ.replace("How old", "How deep"))
+    failed = pytester.runpytest_subprocess(*run)
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(["*- How old is the sea?", "*+ How deep is the sea?", "*--everhold-update*"])
+    pytester.runpytest_subprocess(*run, "--everhold-update").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(*run).assert_outcomes(passed=1)
+
+
+def test_the_watch_over_io_is_as_before_after_a_test() -> None:
+    assert purity._settings.mode in purity.MODES
