@@ -145,9 +145,9 @@ class Runner:
 
     async def _moving(self, session_id: str, act: Callable[[Live], Awaitable[Status]]) -> Status:
         """Act on a live session; raises `_Ended` if it has ended."""
-        if self._sessions.cached(session_id) is None:
-            if (await self._store.load(session_id, since=-1)).head.ended:
-                raise _Ended(await self._store.load(session_id))
+        unknown = self._sessions.cached(session_id) is None
+        if unknown and (await self._store.load(session_id, since=-1)).head.ended:
+            raise _Ended(await self._store.load(session_id))
 
         async def guarded(live: Live) -> Status:
             if live.head.ended:
