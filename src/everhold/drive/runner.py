@@ -31,12 +31,13 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query, Usage, number
 from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
 from everhold.core.status import Accepted, Finished, OpenQuery, Outcome, Paused, Running, Status, Stopped
+from everhold.drive.child import child_end, child_id
 from everhold.drive.dispatch import Dispatch, fitted
 from everhold.drive.doubt import decided
 from everhold.drive.ingress import Door, Given, answerable, same_answer, settle
 from everhold.drive.live import Live, rebuild
 from everhold.drive.sessions import Sessions
-from everhold.drive.step import Said, child_end, child_id
+from everhold.drive.step import Said
 from everhold.ports.program import Clock
 from everhold.ports.store import Change, Letter, Record
 

@@ -11,81 +11,26 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 
-from everhold.core.codec import JSON
 from everhold.core.errors import BadValue, Spinning
 from everhold.core.journal import Delivery, Notes, Opened, Reply, open_from
-from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query, Rerun
-from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
-from everhold.core.status import Outcome, Raised, Returned
+from everhold.core.session import Birth, Event, Head, State, moved
+from everhold.core.status import Outcome
 from everhold.drive import doubt
+from everhold.drive.child import child_birth, child_end, child_id
 from everhold.drive.live import Live, count, is_noticed
+from everhold.drive.values import Values
 from everhold.ports.program import Clock
-from everhold.ports.store import Change, Effect, Letter, Notice, Store, Write
+from everhold.ports.store import Change, Effect, Letter, Notice, Store
 
 #: Kinds that the store itself may be able to answer.
 _QUICK: Final = frozenset({Kind.STATE, Kind.SIGNAL})
 #: Deliveries one step may hold before the program counts as spinning.
 MOST: Final = 10_000
-
-
-class Values:
-    """Durable values as one step sees them: what it read, and what it wrote and nobody else has seen."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._seen: dict[tuple[str, str], tuple[list[JSON] | None, int]] = {}
-        self._written: dict[tuple[str, str], list[JSON] | None] = {}
-
-    async def answer(self, query: Query) -> JSON:
-        namespace, verb, given = query.args["in"], query.args["do"], query.args.get("value")
-        place = (namespace, query.name)
-        if verb == "keys":
-            return await self._keys(namespace)
-        if place not in self._seen:
-            self._seen[place] = await self._store.value(*place)
-        found = self._written.get(place, self._seen[place][0])
-        match verb:
-            case "get":
-                return found
-            case "set" | "swap":
-                self._written[place] = given
-                return None
-            case "delete":
-                self._written[place] = None
-                return found is not None
-            case "set_nx":
-                if found is None:
-                    self._written[place] = given
-                return found is None
-            case _:
-                return self._incr(place, found, *given)
-
-    def _incr(self, place: tuple[str, str], found: list[JSON] | None, delta: float, default: float) -> float:
-        number = default if found is None else found[0]
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise BadValue(f"incr: value at '{place[1]}'", "is not a number")
-        total: float = number + delta
-        self._written[place] = [total]
-        return total
-
-    async def _keys(self, namespace: str) -> list[str]:
-        keys = set(await self._store.keys(namespace))
-        for (other, key), value in self._written.items():
-            if other == namespace:
-                (keys.discard if value is None else keys.add)(key)
-        return sorted(keys)
-
-    def writes(self) -> list[Write]:
-        return [
-            Write(namespace, key, value, self._seen[(namespace, key)][1])
-            for (namespace, key), value in self._written.items()
-        ]
 
 
 class Said(msgspec.Struct):
@@ -429,48 +374,3 @@ def _notes(reply: Reply, fired: bool, cancel: str | None) -> Notes | None:
         notes = Notes()
     notes.fired, notes.cancel, notes.withdrawn, notes.outcome = fired, cancel, reply.withdrawn, reply.outcome
     return notes
-
-
-def child_id(parent: Birth, entry: Opened) -> SessionId:
-    """The child a `session` query is about. A fork that shares the query has a child of its own."""
-    query = entry.query
-    named: str = (query.options or {})["id"]
-    if entry.n >= parent.seeds[-1].since:  # asked since it was forked, if it ever was
-        return SessionId(named)
-    drawn = sha256(f"{parent.id}/{query.key}".encode()).hexdigest()
-    return SessionId(f"{named.rpartition('-')[0]}-{drawn[:24]}")
-
-
-def child_birth(parent: Birth, entry: Opened, at: float) -> tuple[Birth, Head]:
-    """The birth of the child that a `session` query asks for."""
-    query = entry.query
-    options = query.options or {}
-    session_id = child_id(parent, entry)
-    birth = Birth(
-        id=session_id,
-        program=query.name,
-        version=options.get("version", 1),
-        args=query.args or {},
-        created_at=at,
-        seeds=[Seed(0, session_id.rpartition("-")[2])],
-        title=options.get("title", ""),
-        labels=parent.labels,
-        python=parent.python,
-        everhold=parent.everhold,
-        parent=parent.id,
-        parent_query=query.q,
-    )
-    return birth, Head(0, 1, State.RUNNING, -1, 0, None, at, Metrics())
-
-
-def child_end(birth: Birth, outcome: Outcome) -> dict[str, JSON]:
-    """A child's end, as its parent's answer."""
-    q = birth.parent_query
-    if isinstance(outcome, Returned):
-        return {"q": q, "value": outcome.value}
-    state = "failed" if isinstance(outcome, Raised) else "was cancelled"
-    words = outcome.error if isinstance(outcome, Raised) else outcome.reason
-    return {
-        "q": q,
-        "error": {"code": "child_failed", "message": words, "session_id": birth.id, "state": state},
-    }

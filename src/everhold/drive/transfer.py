@@ -34,6 +34,7 @@ from everhold.core.journal import Delivery, Opened, open_from, open_queries
 from everhold.core.query import Kind
 from everhold.core.session import Birth, Head, SessionId, State
 from everhold.drive import redact
+from everhold.drive.child import child_end
 from everhold.drive.doubt import put
 from everhold.drive.exported import (
     Carried,
@@ -48,7 +49,6 @@ from everhold.drive.exported import (
 )
 from everhold.drive.live import is_noticed
 from everhold.drive.runner import finished
-from everhold.drive.step import child_end
 from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Record, Store, Summary, Write
 
 File = str | os.PathLike[str] | BinaryIO

@@ -1,0 +1,56 @@
+"""Sessions that other sessions start: their ids, their births, and their ends as their parents are told."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from everhold.core.codec import JSON
+from everhold.core.journal import Opened
+from everhold.core.metrics import Metrics
+from everhold.core.session import Birth, Head, Seed, SessionId, State
+from everhold.core.status import Outcome, Raised, Returned
+
+
+def child_id(parent: Birth, entry: Opened) -> SessionId:
+    """The child a `session` query is about. A fork that shares the query has a child of its own."""
+    query = entry.query
+    named: str = (query.options or {})["id"]
+    if entry.n >= parent.seeds[-1].since:  # asked since it was forked, if it ever was
+        return SessionId(named)
+    drawn = sha256(f"{parent.id}/{query.key}".encode()).hexdigest()
+    return SessionId(f"{named.rpartition('-')[0]}-{drawn[:24]}")
+
+
+def child_birth(parent: Birth, entry: Opened, at: float) -> tuple[Birth, Head]:
+    """The birth of the child that a `session` query asks for."""
+    query = entry.query
+    options = query.options or {}
+    session_id = child_id(parent, entry)
+    birth = Birth(
+        id=session_id,
+        program=query.name,
+        version=options.get("version", 1),
+        args=query.args or {},
+        created_at=at,
+        seeds=[Seed(0, session_id.rpartition("-")[2])],
+        title=options.get("title", ""),
+        labels=parent.labels,
+        python=parent.python,
+        everhold=parent.everhold,
+        parent=parent.id,
+        parent_query=query.q,
+    )
+    return birth, Head(0, 1, State.RUNNING, -1, 0, None, at, Metrics())
+
+
+def child_end(birth: Birth, outcome: Outcome) -> dict[str, JSON]:
+    """A child's end, as its parent's answer."""
+    q = birth.parent_query
+    if isinstance(outcome, Returned):
+        return {"q": q, "value": outcome.value}
+    state = "failed" if isinstance(outcome, Raised) else "was cancelled"
+    words = outcome.error if isinstance(outcome, Raised) else outcome.reason
+    return {
+        "q": q,
+        "error": {"code": "child_failed", "message": words, "session_id": birth.id, "state": state},
+    }

@@ -1,0 +1,64 @@
+"""Durable values as one step sees them: what it read, and what it wrote and nobody else has seen.
+
+What is read stays as it was read for the rest of the step. What was written lands with the step's commit, and only
+if nobody has written it meanwhile.
+"""
+
+from __future__ import annotations
+
+from everhold.core.codec import JSON
+from everhold.core.errors import BadValue
+from everhold.core.query import Query
+from everhold.ports.store import Store, Write
+
+
+class Values:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._seen: dict[tuple[str, str], tuple[list[JSON] | None, int]] = {}
+        self._written: dict[tuple[str, str], list[JSON] | None] = {}
+
+    async def answer(self, query: Query) -> JSON:
+        namespace, verb, given = query.args["in"], query.args["do"], query.args.get("value")
+        place = (namespace, query.name)
+        if verb == "keys":
+            return await self._keys(namespace)
+        if place not in self._seen:
+            self._seen[place] = await self._store.value(*place)
+        found = self._written.get(place, self._seen[place][0])
+        match verb:
+            case "get":
+                return found
+            case "set" | "swap":
+                self._written[place] = given
+                return None
+            case "delete":
+                self._written[place] = None
+                return found is not None
+            case "set_nx":
+                if found is None:
+                    self._written[place] = given
+                return found is None
+            case _:
+                return self._incr(place, found, *given)
+
+    def _incr(self, place: tuple[str, str], found: list[JSON] | None, delta: float, default: float) -> float:
+        number = default if found is None else found[0]
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise BadValue(f"incr: value at '{place[1]}'", "is not a number")
+        total: float = number + delta
+        self._written[place] = [total]
+        return total
+
+    async def _keys(self, namespace: str) -> list[str]:
+        keys = set(await self._store.keys(namespace))
+        for (other, key), value in self._written.items():
+            if other == namespace:
+                (keys.discard if value is None else keys.add)(key)
+        return sorted(keys)
+
+    def writes(self) -> list[Write]:
+        return [
+            Write(namespace, key, value, self._seen[(namespace, key)][1])
+            for (namespace, key), value in self._written.items()
+        ]
