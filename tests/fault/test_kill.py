@@ -121,8 +121,8 @@ async def test_kill_9_while_answers_are_acknowledged(nursery: Nursery, tmp_path:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(10))
 async def test_kill_9_for_minutes(nursery: Nursery, tmp_path: Path, seed: int) -> None:
-    """The same, a thousand kills a seed."""
+    """The same, four hundred kills a seed, on longer ladders."""
     path = tmp_path / "kills.db"
-    toll = await slaughter(nursery, path, seed, kills=1000, rungs=2000)
-    assert toll.landed >= 900, toll.landed
+    toll = await slaughter(nursery, path, seed, kills=400, rungs=500)
+    assert toll.landed >= 360, toll.landed
     assert sum(checked(record, toll) for record in await sound(path)) == len(toll.acknowledged)
