@@ -1,159 +1,410 @@
-"""What the fixture `everhold` gives a test: sessions in memory, a clock of its own, answers written down beforehand.
+"""What a test gets from the fixture `everhold`: a runtime in memory, and sessions to talk to.
 
-    def test_refund(everhold):
-        everhold.answers({"Why*": "it broke"})
-        everhold.start(refund(order="7"))
-        assert everhold.approve().result == "receipt-7"
+    def test_a_refund_waits_for_a_person(everhold):
+        everhold.answers({"*likely reason*": "It broke."})
+        session = everhold.start(refund(order="7"))
+        session.assert_waits_for("Refund order 7?")
+        everhold.skip(days=3)
+        session.approve()
+        assert session.result == "paid"
 
-Rules
-  1. No model is asked: a question without an answer stays open, and is in `open`.
-  2. Time passes when the test says so: `skip(days=3)` fires every timer on the way, in order.
-  3. Every session is replayed once at the end. A program that then asks or returns something else has a clock,
-     dice or I/O of its own, and the test fails with the step.
-  4. Blocking I/O inside a program is refused on the spot.
+Every verb waits until nothing moves by itself any more, and returns. That works the same in a plain test and in an
+`async def` one: the sessions live on a loop of their own, in a thread, and no plugin for async tests is needed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
-import msgspec
-
-from everhold.answerers import Script
+from everhold.answerers.script import _matcher
 from everhold.blocking import BlockingRuntime
-from everhold.core.errors import NotAllowed
-from everhold.core.query import Query
-from everhold.core.status import Finished, OpenQuery, Paused, Status
-from everhold.drive.tape import Tape, compared
+from everhold.core.errors import EverholdError, Waiting
+from everhold.core.journal import describe
+from everhold.core.query import Kind, Query
+from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Status
+from everhold.drive.tape import Tape
 from everhold.ports.program import Call
-from everhold.ports.store import Filter, Record
-from everhold.runtime import Runtime
-from everhold.runtime import _result as typed_result
-from everhold.runtime import _waiting as waiting
+from everhold.programs import purity
+from everhold.runtime import _result
 from everhold.stores.memory import MemoryStore
-from everhold.testing.clock import ManualClock
+from everhold.testing import network
+from everhold.testing.again import Finding, again
+from everhold.testing.answers import Answers, StandIns, answerer
+from everhold.testing.house import House, StillClock, named
 
 R = TypeVar("R")
-_UNSET: Any = msgspec.UNSET
 
 
-class _Model:
-    """Answers from the script of the test; without one it leaves questions open."""
-
-    def __init__(self) -> None:
-        self.script: Script | None = None
-        self.asked: list[Query] = []
-
-    async def answer(self, query: Query, session_id: str) -> Any:
-        if self.script is None:
-            raise NotAllowed("this test has no answers", "Give some: everhold.answers({…}).")
-        self.asked.append(query)
-        return await self.script.answer(query, session_id)
+class NotReplayed(AssertionError):
+    """What ran in a test does not replay: it would not survive a restart."""
 
 
 class Kit:
-    """Programs under test. Made by the fixture `everhold`."""
+    """The fixture `everhold`."""
 
-    def __init__(self, *, update: bool = False) -> None:
-        self.clock = ManualClock()
-        self._update = update
-        self._model = _Model()
-        self._inner = Runtime(MemoryStore(), llm=self._model, clock=self.clock, recover=False)
-        self.runtime = BlockingRuntime(self._inner)
-        self._last = ""
+    def __init__(self, *, folder: Path | None = None, update: bool = False, fresh: bool = False) -> None:
+        self.clock = StillClock()
+        self.checks = True  #: whether what ran is replayed when the test is over
+        self.accepted: list[Path] = []  # recordings that were updated
+        self._house = House(MemoryStore(), self.clock, StandIns())
+        self._blocking = BlockingRuntime(self._house)
+        self._folder, self._update, self._fresh = folder, update, fresh
+        self._last: Session | None = None
+        self._allowed: set[str] = set()
+        self._quiet, self._offline = ExitStack(), ExitStack()
 
-    # ---- run
+    def __enter__(self) -> Self:
+        before = purity._settings.mode
+        self._quiet.callback(purity.configure, mode=before)
+        purity.configure(mode="refuse")
+        self._offline.enter_context(network.refused())
+        self._quiet.push(self._offline)
+        self._quiet.enter_context(self._blocking)
+        return self
 
-    def answers(self, answers: Any) -> None:
-        """From now on model questions are answered: by a list, a dict of patterns, or a function of the query."""
-        self._model.script = Script(answers)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._quiet:
+            if kind is None and self.checks:
+                self.check_replays()
 
-    def start(self, call: Call[Any], **more: Any) -> Status:
-        """Begin a session, and let it come as far as it can."""
-        status = self.runtime.start(call, **more)
-        self._last = status.session_id
-        return status
+    # ---- what is prepared
 
-    def run(self, call: Call[R], **more: Any) -> R:
-        """Run a program to its end; raises `Waiting` where it waits for a person, time or a signal."""
-        status = self.start(call, **more)
-        if isinstance(status, Finished):
-            return typed_result(call, status)
-        raise waiting(status)
+    def answers(self, given: Answers | None, *, people: bool = False) -> None:
+        """Answer models' questions from now on: by a dict of patterns, a list, a function, or a recorded session.
+
+        With `people`, those for people too. None leaves questions open, as in the beginning: the test answers them.
+        """
+        self._house.answer_with(None if given is None else answerer(given, self._folder), people=people)
+        self._wait(self._house.adopt())
+
+    def calls(self, given: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        """Put something in the place of functions that programs call: a value, an error to raise, or a function.
+
+        By the function's name, or a pattern of `module:name`. What is not named here is called as it is.
+        """
+        self._house.stand_ins.add({**(given or {}), **more})
+
+    def allow(self, *names: str) -> None:
+        """Do not complain of these clocks or dice: allow("time.perf_counter")."""
+        self._allowed.update(names)
+
+    def allow_network(self) -> None:
+        """Let this test reach other machines, from the functions that programs call. Programs never may."""
+        self._offline.close()
+
+    # ---- running
+
+    def start(self, call: Call[Any], *, answers: Answers | None = None, **more: Any) -> Session:
+        """Begin a session. It has done what it can do by itself when this returns."""
+        if answers is not None:
+            self.answers(answers)
+        status = self._wait(self._house.start(call, **more))
+        self._settle()
+        self._last = Session(self, status.session_id)
+        return self._last
+
+    def run(self, call: Call[R], *, answers: Answers | None = None, **more: Any) -> R:
+        """Run a program to its end and return what it returns; raises `Waiting` if it waits for somebody."""
+        session = self.start(call, answers=answers, **more)
+        status = session.status
+        if not isinstance(status, Finished):
+            raise Waiting(session.session_id, session.queries, None, session.waits_for)
+        return _result(call, status)
+
+    def skip(self, **time: float) -> Session | None:
+        """Let time pass: skip(days=3), skip(hours=1). Timers and expiries on the way come each at its moment."""
+        self._wait(self._house.skip(timedelta(**time).total_seconds()))
+        return self._last
+
+    def restart(self) -> None:
+        """Forget everything in memory, as after a crash or a deploy: what comes next goes on from the journal."""
+
+        async def forget() -> None:
+            self._house.forget()
+
+        self._wait(forget())
+
+    # ---- the session that was started last
+
+    @property
+    def last(self) -> Session:
+        """The session that was started last; `answer`, `approve`, `signal` and the like are meant for it."""
+        assert self._last is not None, "no session was started in this test"
+        return self._last
+
+    def answer(self, value: Any, to: str | None = None) -> Session:
+        return self.last.answer(value, to)
+
+    def approve(self, to: str | None = None) -> Session:
+        return self.last.approve(to)
+
+    def decline(self, to: str | None = None) -> Session:
+        return self.last.decline(to)
+
+    def signal(self, name: str, value: Any = None) -> Session:
+        return self.last.signal(name, value)
+
+    @property
+    def open(self) -> Sequence[OpenQuery]:
+        """Its open questions."""
+        return self.last.queries
 
     @property
     def status(self) -> Status:
-        """Where the session that was started last stands."""
-        return self.runtime.status(self._last)
+        return self.last.status
 
-    @property
-    def open(self) -> list[OpenQuery]:
-        """The open questions of that session."""
-        status = self.status
-        return list(status.queries) if isinstance(status, Paused) else []
+    # ---- looking
 
     @property
     def asked(self) -> list[str]:
-        """What models were asked so far, in words."""
-        return [query.prompt for query in self._model.asked]
+        """What models were asked in this test, in words."""
+        return [prompt for session in self.sessions for prompt in session.asked]
 
-    # ---- what comes from outside
+    @property
+    def now(self) -> datetime:
+        """The time, as programs see it."""
+        return datetime.fromtimestamp(self.clock.now(), UTC)
 
-    def answer(self, value: Any = _UNSET, *, query_id: str | None = None, error: str | None = None) -> Status:
-        """Answer the open question of the last session, as somebody would."""
-        return self.runtime.answer(self._last, value, query_id=query_id, error=error, by={"front": "test"})
+    @property
+    def inbox(self) -> list[OpenQuery]:
+        """The open questions of all sessions, oldest first."""
+        return self._blocking.inbox(limit=10_000)
 
-    def approve(self, yes: bool = True) -> Status:
-        """Say yes, or no, to the open approval."""
-        return self.answer(yes)
+    @property
+    def sessions(self) -> list[Session]:
+        """All sessions, children too, oldest first."""
+        return [Session(self, record.birth.id) for record in self._wait(self._house.records())]
 
-    def signal(self, name: str, value: Any = None) -> Status:
-        return self.runtime.signal(self._last, name, value)
+    @property
+    def called(self) -> list[str]:
+        """The names of the functions that programs called, in order."""
+        return named(self._house.called)
 
-    def skip(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> Status:
-        """Let time pass; every timer and expiry on the way fires at its moment."""
-        return self.runtime._wait(self._skip(days * 86400 + hours * 3600 + minutes * 60 + seconds))
+    @property
+    def runtime(self) -> BlockingRuntime:
+        """The runtime itself, for what has no verb here."""
+        return self._blocking
 
-    async def _skip(self, seconds: float) -> Status:
-        target, before = self.clock.now() + seconds, None
-        while True:
-            due = await self._inner.store.next_due()
-            if due is None or due >= target or due == before:
-                break
-            before = due
-            self.clock.advance(max(due - self.clock.now(), 0) + 1e-3)
-            await self._move()
-        self.clock.advance(max(target - self.clock.now(), 0))
-        await self._move()
-        return await self._inner.status(self._last)
-
-    async def _move(self) -> None:
-        while await self._inner._caretaker.move():
-            pass
-        for session_id in list(self._inner._sessions.jobs):
-            await self._inner._settled(session_id, None)
-
-    # ---- replay
-
-    def replays(self, file: str | Path) -> None:
-        """Replay a session that was exported as a test; fails if the program asks or returns something else."""
-        tape, host = Tape.read(Path(file)), self._inner._sessions.host
-        if self._update:
-            tape.updated(host).write(Path(file))
-        else:
-            tape.check(host)
+    # ---- replaying
 
     def check_replays(self) -> None:
-        """Replay every session of the test once; raises `AssertionError` with the first step that differs."""
-        for record in self.runtime._wait(self._records()):
-            difference = compared(record, self._inner._sessions.host)
-            if difference:
-                raise AssertionError(
-                    f"{record.birth.program} is not the same when it is replayed: {difference}\n"
-                    "A clock, dice or I/O of its own is in it; use ctx.now(), ctx.random(), ctx.call()."
-                )
+        """Replay every session of this test; raises `NotReplayed` with the steps that differ. Done at its end, too."""
+        complaints = []
+        for record in self._wait(self._house.records()):
+            found = self._wait(self._again(record))
+            if found:
+                words = "\n".join(f"  {finding}" for finding in found)
+                complaints.append(f"{record.birth.program} is not the same when it is replayed:\n{words}")
+        if self._fresh and not complaints:
+            complaints = self._elsewhere()
+        if complaints:
+            raise NotReplayed("\n".join(complaints))
 
-    async def _records(self) -> list[Record]:
-        rows = await self._inner.store.list(Filter(limit=10_000))
-        return [await self._inner.store.load(row.birth.id) for row in rows]
+    async def _again(self, record: Any) -> list[Finding]:
+        try:
+            return again(record, self._house._sessions.host, self._allowed)
+        except EverholdError as error:
+            return [Finding(0, "the beginning", f"{error} [{error.code}]")]
+
+    def _elsewhere(self) -> list[str]:
+        """Replay what another process can load in a fresh one with another hash seed."""
+        records = self._wait(self._house.records())
+        ids = [record.birth.id for record in records if "<locals>" not in record.birth.program]
+        report = self._blocking.check(ids) if ids else None
+        complaints = []
+        for one in report.checked if report is not None else ():
+            for word in one.reworded:
+                complaints.append(
+                    f"step {word.step}, {word.query_id}: recorded {word.recorded!r}, asked {word.asked!r}"
+                )
+            if one.verdict == "diverged":
+                complaints.append(f"{one.program} in a fresh process with another hash seed: {one.reason}")
+        return complaints
+
+    def replays(self, file: str | Path) -> None:
+        """Play a session that was exported as a test; fails with what the program asks or returns otherwise now.
+
+        `pytest --everhold-update` accepts it: the file is written anew.
+        """
+        path = (self._folder or Path()) / file
+        tape = Tape.read(path)
+        found = self._wait(self._difference(tape))
+        if found and self._update:
+            self._wait(self._accept(tape, path))
+        elif found:
+            words = "If that is meant, accept it: pytest --everhold-update"
+            raise AssertionError(f"{tape.birth.program} asks or ends otherwise than in {path.name}\n{found}\n{words}")
+
+    async def _difference(self, tape: Tape) -> str:
+        return tape.difference(self._house._sessions.host)
+
+    async def _accept(self, tape: Tape, path: Path) -> None:
+        tape.updated(self._house._sessions.host).write(path)
+        self.accepted.append(path)
+
+    # ---- how it is put together
+
+    def _wait(self, work: Any) -> Any:
+        return self._blocking._wait(work)
+
+    def _settle(self) -> None:
+        self._wait(self._house.settle())
+
+
+class Session:
+    """One session of a test."""
+
+    def __init__(self, kit: Kit, session_id: str) -> None:
+        self._kit = kit
+        self.session_id = session_id
+
+    def __repr__(self) -> str:
+        return f"<session {self.session_id}: {self.waits_for}>"
+
+    # ---- moving it
+
+    def answer(self, value: Any, to: str | None = None) -> Session:
+        """Answer its open question, or the one that fits the pattern `to`; an exception answers with an error."""
+        query = self._open(to)
+        if isinstance(value, BaseException):
+            return self._after(self._kit.runtime.answer(query, error=str(value)))
+        return self._after(self._kit.runtime.answer(query, value))
+
+    def approve(self, to: str | None = None) -> Session:
+        """Say yes to its open approval."""
+        return self._decide(True, to)
+
+    def decline(self, to: str | None = None) -> Session:
+        """Say no to its open approval."""
+        return self._decide(False, to)
+
+    def signal(self, name: str, value: Any = None) -> Session:
+        """Send it a signal; it is kept until the program receives it."""
+        return self._after(self._kit.runtime.signal(self.session_id, name, value))
+
+    def cancel(self, reason: str = "") -> Session:
+        return self._after(self._kit.runtime.cancel(self.session_id, reason))
+
+    def retry(self) -> Session:
+        return self._after(self._kit.runtime.retry(self.session_id))
+
+    # ---- looking at it
+
+    @property
+    def status(self) -> Status:
+        return self._kit.runtime.status(self.session_id)
+
+    @property
+    def state(self) -> str:
+        return self.status.state
+
+    @property
+    def result(self) -> Any:
+        """What it returned. Raises `Failed` or `Cancelled`, and fails the test if it has not ended."""
+        status = self.status
+        assert isinstance(status, Finished), f"session {self.session_id} has not ended: {self.waits_for}"
+        return status.result
+
+    @property
+    def error(self) -> str | None:
+        """What it failed with; None if it did not fail."""
+        status = self.status
+        return status.error if isinstance(status, Finished) else None
+
+    @property
+    def queries(self) -> tuple[OpenQuery, ...]:
+        """Its open questions: somebody has to answer them."""
+        status = self.status
+        return status.queries if isinstance(status, Paused) else ()
+
+    @property
+    def questions(self) -> list[Query]:
+        """All that it asked, of any kind, in order."""
+        found: dict[int, Query] = {}
+        for step in self._kit.runtime.steps(self.session_id):
+            for query in step.asked:
+                found.setdefault(query.q, query)
+        return list(found.values())
+
+    @property
+    def asked(self) -> list[str]:
+        """What it asked models, in words and in order."""
+        return [query.prompt for query in self.questions if query.kind is Kind.LLM]
+
+    @property
+    def waits_for(self) -> str:
+        """Where it stands, in words."""
+        status = self.status
+        if isinstance(status, Finished):
+            return status.state if status.error is None else f"failed: {status.error}"
+        questions = [f"it waits for {describe(query.query)}" for query in self.queries]
+        words = () if isinstance(status, Accepted) else status.waiting_for
+        return "; ".join([*questions, *(f"it waits for {word}" for word in words)]) or status.state
+
+    # ---- saying what should be so
+
+    def assert_asked(self, pattern: str, times: int | None = None) -> None:
+        """It asked this, in words or as a pattern; with `times`, so often."""
+        found = len(self._matching(pattern))
+        if found == 0 if times is None else found != times:
+            wanted = "did not ask" if times is None else f"asked {found} times, not {times},"
+            raise AssertionError(f"it {wanted} {pattern!r}. It asked:\n{self._told()}")
+
+    def assert_not_asked(self, pattern: str) -> None:
+        if found := self._matching(pattern):
+            raise AssertionError(f"it asked {pattern!r}: {describe(found[0])}")
+
+    def assert_waits_for(self, pattern: str) -> None:
+        """A question that fits is open."""
+        matches = _fits(pattern)
+        if not any(matches(query.query) for query in self.queries):
+            raise AssertionError(f"it does not wait for {pattern!r}: {self.waits_for}")
+
+    def assert_returned(self, value: Any) -> None:
+        status = self.status
+        if not isinstance(status, Finished) or status.error is not None or status.state != "completed":
+            raise AssertionError(f"it has returned nothing: {self.waits_for}")
+        assert status.result == value, f"it returned {status.result!r}, not {value!r}"
+
+    def assert_failed(self, pattern: str = "*") -> None:
+        """It failed, with an error that fits."""
+        error = self.error
+        if error is None or not _matcher(pattern)(error):
+            raise AssertionError(f"it did not fail with {pattern!r}: {self.waits_for}")
+
+    def _decide(self, value: bool, to: str | None) -> Session:
+        return self._after(self._kit.runtime.answer(self._open(to, Kind.APPROVAL), value))
+
+    def _open(self, to: str | None, kind: Kind | None = None) -> OpenQuery:
+        matches = _fits(to)
+        found = [query for query in self.queries if kind in (None, query.kind) and matches(query.query)]
+        if len(found) == 1:
+            return found[0]
+        what = f"no open {kind or 'question'}" if not found else f"{len(found)} open questions"
+        raise AssertionError(f"there is {what}{'' if to is None else f' like {to!r}'}: {self.waits_for}")
+
+    def _matching(self, pattern: str) -> list[Query]:
+        matches = _fits(pattern)
+        return [query for query in self.questions if matches(query)]
+
+    def _told(self) -> str:
+        return "\n".join(f"  {query.id} {describe(query)}" for query in self.questions) or "  nothing"
+
+    def _after(self, status: Status) -> Session:
+        self._kit._settle()
+        return self
+
+
+def _fits(pattern: str | None) -> Any:
+    """Whether a question's prompt or name fits a pattern, as in `everhold.Script`."""
+    if pattern is None:
+        return lambda query: True
+    matches = _matcher(pattern)
+    return lambda query: bool(matches(query.prompt or query.name))

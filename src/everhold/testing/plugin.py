@@ -1,38 +1,90 @@
-"""The pytest plugin: a fixture `everhold`, and `--everhold-update`.
+"""The pytest plugin: the fixture `everhold`, `--everhold-update` and `--everhold-fresh`.
 
-Nothing of everhold is imported until a test asks for the fixture.
+pytest loads this in every run, also where nobody uses everhold: nothing is imported before the fixture is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import functools
+import inspect
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from everhold.testing.kit import Kit
+
+_ACCEPTED = "_everhold_accepted"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("everhold")
+    group = parser.getgroup("everhold", "everhold: programs under test")
     group.addoption(
-        "--everhold-update", action="store_true", help="accept how programs of exported sessions ask and end now"
+        "--everhold-update",
+        action="store_true",
+        help="Accept what programs ask now: rewrite the recorded sessions that tests play.",
+    )
+    group.addoption(
+        "--everhold-fresh",
+        action="store_true",
+        help="Replay what ran in a test also in a fresh process with another hash seed (slower).",
     )
 
 
 @pytest.fixture
 def everhold(request: pytest.FixtureRequest) -> Iterator[Kit]:
-    """Programs under test: sessions in memory, a clock of their own, and a replay of each at the end."""
-    from everhold.programs import purity
+    """A runtime for tests: in memory, on a clock that the test moves, without a network or real models.
+
+    What ran in the test is replayed when it is over; a program that does not replay fails it.
+    """
     from everhold.testing.kit import Kit
 
-    before = purity._settings.mode
-    purity.configure(mode="refuse")
-    kit = Kit(update=bool(request.config.getoption("--everhold-update", default=False)))
+    config = request.config
+    update, fresh = config.getoption("--everhold-update"), config.getoption("--everhold-fresh")
+    with Kit(folder=request.path.parent, update=update, fresh=fresh) as kit:
+        yield kit
+    accepted: list[Path] = config.__dict__.setdefault(_ACCEPTED, [])
+    accepted += kit.accepted
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Replay at the end of the test and not while it is torn down, so that it is the test that fails.
+
+    An `async def` test that nobody else has taken on is run here, on a loop of its own.
+    """
+    kit: Any = pyfuncitem.funcargs.get("everhold")
+    if not hasattr(kit, "check_replays"):
+        return (yield)
+    if inspect.iscoroutinefunction(pyfuncitem.obj) and not pyfuncitem.get_closest_marker("anyio"):
+        pyfuncitem.obj = _blocking(pyfuncitem.obj)
     try:
-        with kit.runtime:
-            yield kit
+        done = yield
+    except BaseException:
+        kit.checks = False  # it has failed already
+        raise
+    if kit.checks:
+        kit.checks = False
+        try:
             kit.check_replays()
-    finally:
-        purity.configure(mode=before)
+        except AssertionError as error:
+            pytest.fail(str(error), pytrace=False)
+    return done
+
+
+def _blocking(test: Any) -> Any:
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        import asyncio
+
+        asyncio.run(test(**fixtures))
+
+    return run
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for path in config.__dict__.get(_ACCEPTED, ()):
+        terminalreporter.write_line(f"everhold: accepted what is asked now in {path}", yellow=True)

@@ -16,9 +16,9 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def kit() -> Iterator[Kit]:
-    made = Kit()
-    with made.runtime:
+    with Kit() as made:
         yield made
+        made.checks = False
 
 
 @eh.program
@@ -61,31 +61,31 @@ def test_answers_are_given_by_pattern_and_approvals_by_one_call(kit: Kit) -> Non
     kit.answers({"Why*": "it broke"})
     kit.start(refund(order="7"))
     assert [query.prompt for query in kit.open] == ["Refund 7?"]
-    assert kit.approve().result == "refunded: it broke"  # type: ignore[union-attr]
+    assert kit.approve().result == "refunded: it broke"
     assert kit.asked == ["Why did 7 come back?"]
 
 
 def test_without_answers_a_question_stays_open(kit: Kit) -> None:
     with pytest.raises(eh.Waiting):
         kit.run(refund(order="7"))
-    assert kit.answer("by hand").queries[0].prompt == "Refund 7?"  # type: ignore[union-attr]
+    assert kit.answer("by hand").queries[0].prompt == "Refund 7?"
 
 
 def test_skipping_three_days_fires_each_timer_at_its_moment(kit: Kit) -> None:
     kit.start(patient())
     status = kit.skip(days=3, seconds=1)
-    assert len(set(status.result)) == 3  # type: ignore[union-attr]
+    assert len(set(status.result)) == 3
 
 
 def test_skipping_fires_expiries(kit: Kit) -> None:
     kit.start(polite())
     assert kit.skip(minutes=59).state == "paused"
-    assert kit.skip(minutes=2).result is False  # type: ignore[union-attr]
+    assert kit.skip(minutes=2).result is False
 
 
 def test_a_signal_is_one_call(kit: Kit) -> None:
     kit.start(hears())
-    assert kit.signal("go", "now").result == "now"  # type: ignore[union-attr]
+    assert kit.signal("go", "now").result == "now"
 
 
 def test_a_sound_program_is_the_same_when_it_is_replayed(kit: Kit) -> None:
@@ -95,9 +95,18 @@ def test_a_sound_program_is_the_same_when_it_is_replayed(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "step"), [(dice(), "step 0: q-0 is worded otherwise"), (stopwatch(), "step 1: it returned")]
+    ("call", "step"),
+    [
+        (dice(), "step 0 (q-0, llm 'A number near"),
+        (dice(), "it throws dice at test_kit.py:"),
+        (dice(), "q-0 has another prompt. recorded: 'A number near"),
+        (stopwatch(), "step 1 (after the answer to q-0): it reads the clock at test_kit.py:"),
+        (stopwatch(), "(time.perf_counter); use ctx.now()"),
+        (stopwatch(), "step 1 (after the answer to q-0): it returned "),
+    ],
 )
 def test_dice_and_clocks_in_a_program_are_found_with_their_step(kit: Kit, call: eh.Call[object], step: str) -> None:
+    """The report names the step, the line, and what was recorded and asked."""
     kit.answers(["7"])
     kit.run(call)
     with pytest.raises(AssertionError, match="is not the same when it is replayed") as failed:
@@ -160,7 +169,7 @@ def test_an_exported_session_is_a_test_that_passes_fails_and_is_accepted(pyteste
     (pytester.path / "quiz.py").write_text(QUIZ.replace("How old", "How deep"))
     failed = pytester.runpytest_subprocess(*run)
     failed.assert_outcomes(failed=1)
-    failed.stdout.fnmatch_lines(["*- How old is the sea?", "*+ How deep is the sea?", "*--everhold-update*"])
+    failed.stdout.fnmatch_lines(["*-*prompt: How old is the sea?", "*+*prompt: How deep is the sea?", "*--everhold-update*"])
     pytester.runpytest_subprocess(*run, "--everhold-update").assert_outcomes(passed=1)
     pytester.runpytest_subprocess(*run).assert_outcomes(passed=1)
 

@@ -1,0 +1,151 @@
+"""Where the answers of a test come from.
+
+    {"*the reason*": "It broke."}         by pattern, as in `everhold.Script`
+    ["first", "second"]                   in the order asked
+    lambda query: query.prompt.upper()    by a function, async or not
+    Path("recorded.jsonl")                as in a recorded session: an exported file, or one written by --as-test
+
+Real models are refused here: a test that costs money, or passes today and not tomorrow, is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from everhold.answerers import Command, Script
+from everhold.answerers.script import _matcher
+from everhold.core.errors import AnswerFailed, BadSetting
+from everhold.core.journal import Delivery, describe
+from everhold.core.query import Answer, Query
+from everhold.core.session import Birth
+from everhold.ports.program import Answerer
+from everhold.ports.said import Said
+
+Answers = Mapping[Any, Any] | Sequence[Any] | Callable[[Query], Any] | PathLike[str] | str
+
+_TAKES: Final = "it takes a dict of patterns, a list, a function, or the path of a recorded session"
+
+
+class Taped(msgspec.Struct):
+    """The questions and answers of one recorded session, by the key of the question."""
+
+    program: str
+    queries: dict[str, Query]
+    answers: dict[str, Answer]
+
+    @classmethod
+    def read(cls, birth: Birth, deliveries: Sequence[Delivery]) -> Taped:
+        queries = {query.q: query for delivery in deliveries for query in delivery.asked}
+        answers = {queries[answer.q].key: answer for delivery in deliveries for answer in delivery.answers}
+        return cls(_bare(birth.program), {query.key: query for query in queries.values()}, answers)
+
+
+class Recorded:
+    """Answers as they were given before: the n-th session of a program gets those of the n-th recorded one."""
+
+    def __init__(self, tapes: Sequence[Taped], name: str) -> None:
+        self._left = list(tapes)
+        self._taken: dict[str, Taped] = {}
+        self._name = name
+
+    def claim(self, session_id: str, program: str) -> None:
+        """Give a new session its recording, if there is one left of its program."""
+        if session_id not in self._taken:
+            for tape in self._left:
+                if tape.program == _bare(program):
+                    self._left.remove(tape)
+                    self._taken[session_id] = tape
+                    return
+
+    def find(self, query: Query, session_id: str) -> Answer | None:
+        """What was answered at this place to a question of this kind."""
+        tape = self._taken.get(session_id)
+        if tape is None or query.key not in tape.answers or tape.queries[query.key].kind is not query.kind:
+            return None
+        return tape.answers[query.key]
+
+    async def answer(self, query: Query, session_id: str) -> Any:
+        found = self.find(query, session_id)
+        if found is None:
+            raise AnswerFailed(f"{self._name} has no answer for {query.id}, {describe(query)}", "script")
+        return handed(found)
+
+
+def handed(found: Answer) -> Any:
+    """A recorded answer as an answerer says it."""
+    if found.error is not None:
+        raise AnswerFailed(found.error.get("message", ""), found.error.get("code", ""))
+    return Said(found.value, usage=found.usage)
+
+
+def answerer(spec: Any, folder: Path | None = None) -> Answerer:
+    """The answerer that a test means. Raises `BadSetting` for a real model."""
+    if isinstance(spec, str | PathLike):
+        path = (folder or Path()) / spec
+        if path.is_file():
+            return recorded(path)
+        if isinstance(spec, PathLike) or spec.endswith((".json", ".jsonl")):
+            raise BadSetting("answers", f"there is no file {path}")
+        raise BadSetting("answers", f"{spec!r} is a real model; in a test {_TAKES}")
+    if isinstance(spec, Command):
+        raise BadSetting("answers", f"{spec!r} asks a real model; in a test {_TAKES}")
+    if isinstance(spec, Script | Recorded):
+        return spec
+    if isinstance(spec, type) or not (isinstance(spec, Mapping | Sequence) or callable(spec)):
+        raise BadSetting("answers", f"{_TAKES}, not {type(spec).__name__}")
+    return Script(spec, people=True)
+
+
+def recorded(path: Path) -> Recorded:
+    """The answers of an exported file, or of one that `export --as-test` wrote."""
+    from everhold.drive.exported import Carried, Reader
+    from everhold.drive.tape import Tape
+
+    if path.suffix == ".json":
+        found = Tape.read(path)
+        return Recorded([Taped.read(found.birth, found.deliveries)], path.name)
+    with path.open("rb") as file:
+        reader = Reader(file, path.name)
+        carried = [one for one in reader if isinstance(one, Carried)]
+    return Recorded([Taped.read(one.birth, one.deliveries) for one in carried], path.name)
+
+
+class StandIns:
+    """What stands in for the functions that programs call, by their name or a pattern of it."""
+
+    def __init__(self) -> None:
+        self._table: list[tuple[Callable[[str], object], Any]] = []
+
+    def add(self, given: Mapping[str, Any]) -> None:
+        for pattern, value in given.items():
+            self._table.insert(0, (_matcher(pattern) if "*" in pattern else _named(pattern), value))
+
+    def find(self, query: Query) -> list[Any]:
+        """The stand-in for a call, as a list of one; nothing if there is none."""
+        return next(([value] for matches, value in self._table if matches(query.name)), [])
+
+
+def standing(value: Any) -> Callable[..., Any]:
+    """A function that stands in for another: itself, or one that returns this value, or raises this error."""
+    if callable(value) and not isinstance(value, type):
+        return value  # type: ignore[no-any-return]
+
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    return stand_in
+
+
+def _named(name: str) -> Callable[[str], object]:
+    return lambda called: called == name or _bare(called) == name
+
+
+def _bare(ref: str) -> str:
+    return ref.rpartition(":")[2]
