@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,14 @@ Fresh = Callable[..., str]
 
 @pytest.fixture(autouse=True)
 def forgetful() -> Iterator[None]:
-    path, modules, registry = list(sys.path), set(sys.modules), dict(REGISTRY)
+    path, registry = list(sys.path), dict(REGISTRY)
+    REGISTRY.clear()  # of what other tests left in this process
+    passing = Path(tempfile.gettempdir())
+    for name, module in list(sys.modules.items()):
+        if passing in Path(getattr(module, "__file__", None) or "/").parents:
+            del sys.modules[name]
+    sys.path[:] = [folder for folder in path if passing not in Path(folder).parents]
+    modules = set(sys.modules)
     yield
     sys.path[:] = path
     for name in set(sys.modules) - modules:
