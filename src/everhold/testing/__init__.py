@@ -1,0 +1,56 @@
+"""For those who test programs, and those who test everhold: what is public is listed here.
+
+    plugin, kit     the pytest fixture `everhold`
+    crash           crash_everywhere: a program crashed before and after every commit
+    faults          a store that crashes, and processes made to be killed with `kill -9`
+    clock           a clock that a test moves
+    conformance     the contract of stores, as tests
+
+Names are loaded when they are first used: pytest imports this package in every run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from everhold.testing.clock import ManualClock as ManualClock
+    from everhold.testing.crash import CrashReport as CrashReport
+    from everhold.testing.crash import NotSame as NotSame
+    from everhold.testing.crash import crash_everywhere as crash_everywhere
+    from everhold.testing.faults import CRASHED as CRASHED
+    from everhold.testing.faults import CrashingStore as CrashingStore
+    from everhold.testing.faults import Nursery as Nursery
+    from everhold.testing.kit import Kit as Kit
+    from everhold.testing.kit import NotReplayed as NotReplayed
+    from everhold.testing.kit import Session as Session
+    from everhold.testing.network import NetworkRefused as NetworkRefused
+
+_HOMES = {
+    "CRASHED": "faults",
+    "CrashReport": "crash",
+    "CrashingStore": "faults",
+    "Kit": "kit",
+    "ManualClock": "clock",
+    "NetworkRefused": "network",
+    "NotReplayed": "kit",
+    "NotSame": "crash",
+    "Nursery": "faults",
+    "Session": "kit",
+    "crash_everywhere": "crash",
+}
+
+__all__ = sorted(_HOMES)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'everhold.testing' has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(f"everhold.testing.{home}"), name)
+        globals()[name] = value
+        return value

@@ -169,7 +169,9 @@ def test_an_exported_session_is_a_test_that_passes_fails_and_is_accepted(pyteste
     (pytester.path / "quiz.py").write_text(QUIZ.replace("How old", "How deep"))
     failed = pytester.runpytest_subprocess(*run)
     failed.assert_outcomes(failed=1)
-    failed.stdout.fnmatch_lines(["*-*prompt: How old is the sea?", "*+*prompt: How deep is the sea?", "*--everhold-update*"])
+    failed.stdout.fnmatch_lines(
+        ["*-*prompt: How old is the sea?", "*+*prompt: How deep is the sea?", "*--everhold-update*"]
+    )
     pytester.runpytest_subprocess(*run, "--everhold-update").assert_outcomes(passed=1)
     pytester.runpytest_subprocess(*run).assert_outcomes(passed=1)
 
