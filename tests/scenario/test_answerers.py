@@ -7,8 +7,6 @@ import pytest
 import everhold
 from everhold.core.errors import BadSetting, MissingExtra
 from everhold.core.query import Answer
-from everhold.ports.store import Worker
-from everhold.testing.clock import ManualClock
 
 
 @everhold.program
@@ -69,14 +67,3 @@ async def test_settings_that_name_a_missing_model_do_not_keep_anybody_out(tmp_pa
 
     async with everhold.open() as runtime:
         assert await runtime.sessions() == []
-
-
-async def test_the_rows_of_dead_workers_go(tmp_path):
-    """A worker whose time has passed is removed by the next process that looks."""
-    clock = ManualClock()
-    async with everhold.open(tmp_path / "a.db", clock=clock) as runtime:
-        await runtime.store.beat(Worker("w-dead", "elsewhere", 1, clock.now() - 60))
-        await runtime.store.beat(Worker("w-alive", "elsewhere", 2, clock.now()))
-
-        assert await runtime._dispatch.alive() == {runtime._dispatch.worker, "w-alive"}
-        assert [worker.id for worker in await runtime.store.workers()] == ["w-alive"]

@@ -180,14 +180,8 @@ class Dispatch:
     # ---- after a death
 
     async def alive(self) -> set[str]:
-        """Workers that live, as far as this machine and the clock can tell. The rows of the others are removed."""
-        living = {self.worker}
-        for worker in await self._sessions.store.workers():
-            if self._lives(worker):
-                living.add(worker.id)
-            elif worker.id != self.worker:
-                await self._sessions.store.release(worker.id)
-        return living
+        """Workers that live, as far as this machine and the clock can tell."""
+        return {self.worker, *(worker.id for worker in await self._sessions.store.workers() if self._lives(worker))}
 
     def _lives(self, worker: Worker) -> bool:
         if worker.seen_at + self._ttl <= self._clock.now():
