@@ -92,7 +92,7 @@ def _reached_out(record: Record) -> list[Finding]:
     """What was refused to the program while it ran: it had no business with files or the network."""
     notes = record.deliveries[-1].notes if record.deliveries else None
     outcome = None if notes is None else notes.outcome
-    if isinstance(outcome, Raised) and outcome.kind == ForeignCall.code:
+    if isinstance(outcome, Raised) and outcome.kind in (ForeignCall.code, ForeignCall.__name__):
         return [Finding(record.deliveries[-1].n, _where(record.deliveries[-1]), outcome.error)]
     return []
 

@@ -196,6 +196,12 @@ class Kit:
 
     def check_replays(self) -> None:
         """Replay every session of this test; raises `NotReplayed` with the steps that differ. Done at its end, too."""
+        found = self.not_replayed()
+        if found:
+            raise NotReplayed(found)
+
+    def not_replayed(self) -> str:
+        """What does not replay, in words; nothing if all does."""
         complaints = []
         for record in self._wait(self._house.records()):
             found = self._wait(self._again(record))
@@ -204,8 +210,7 @@ class Kit:
                 complaints.append(f"{record.birth.program} is not the same when it is replayed:\n{words}")
         if self._fresh and not complaints:
             complaints = self._elsewhere()
-        if complaints:
-            raise NotReplayed("\n".join(complaints))
+        return "\n".join(complaints)
 
     async def _again(self, record: Any) -> list[Finding]:
         try:
@@ -220,12 +225,12 @@ class Kit:
         report = self._blocking.check(ids) if ids else None
         complaints = []
         for one in report.checked if report is not None else ():
-            for word in one.reworded:
-                complaints.append(
-                    f"step {word.step}, {word.query_id}: recorded {word.recorded!r}, asked {word.asked!r}"
-                )
-            if one.verdict == "diverged":
-                complaints.append(f"{one.program} in a fresh process with another hash seed: {one.reason}")
+            found = [f"step {word.step}, {word.query_id}: recorded {word.recorded!r}; asked there: {word.asked!r}"
+                     for word in one.reworded]  # fmt: skip
+            found += [one.reason] if one.verdict == "diverged" else []
+            if found:
+                words = "\n".join(f"  {finding}" for finding in found)
+                complaints.append(f"{one.program} is not the same in a process with another hash seed:\n{words}")
         return complaints
 
     def replays(self, file: str | Path) -> None:

@@ -68,10 +68,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         raise
     if kit.checks:
         kit.checks = False
-        try:
-            kit.check_replays()
-        except AssertionError as error:
-            pytest.fail(str(error), pytrace=False)
+        found = kit.not_replayed()
+        if found:
+            pytest.fail(found, pytrace=False)
     return done
 
 

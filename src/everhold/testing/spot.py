@@ -1,7 +1,7 @@
-"""Catching a program at reading the wall clock or throwing dice.
+"""Catching a program at reading the wall clock, throwing dice or opening files.
 
-Neither raises an audit event, and a replay a millisecond later often gets the same date. While a program is replayed
-in a test, a profile function sees every call into C on that thread, however the name was imported.
+The first two raise no audit event, and a replay a millisecond later often gets the same date. While a program is
+replayed in a test, a profile function sees every call into C on that thread, however the name was imported.
 
 What imports, logging, tracebacks and warnings read is not the program's, and is not told.
 """
@@ -9,6 +9,7 @@ What imports, logging, tracebacks and warnings read is not the program's, and is
 from __future__ import annotations
 
 import datetime
+import io
 import os
 import random
 import sys
@@ -41,24 +42,35 @@ CLOCKS: Final = frozenset(
     }
 )
 _OTHERS: Final = frozenset(
-    {"_frozen_importlib", "_frozen_importlib_external", "importlib", "linecache", "logging", "traceback", "warnings"}
+    {
+        "_frozen_importlib",
+        "_frozen_importlib_external",
+        "importlib",
+        "inspect",
+        "linecache",
+        "logging",
+        "tokenize",
+        "traceback",
+        "warnings",
+        "zoneinfo",
+    }
 )
 _SHARED: Final = random._inst  # whose methods are `random.random` and its siblings
 _RUNTIME: Final = "everhold.programs."
-_INSTEAD: Final = {"clock": "ctx.now()", "dice": "ctx.random(), ctx.rng() or ctx.uuid()"}
+_VERBS: Final = {"clock": "reads the clock", "dice": "throws dice", "file": "opens a file"}
+_INSTEAD: Final = {"clock": "ctx.now()", "dice": "ctx.random(), ctx.rng() or ctx.uuid()", "file": "ctx.call"}
 
 
 class Spotted(msgspec.Struct, frozen=True):
-    """A call that a program made to a clock or to dice."""
+    """A call that a program made to a clock, to dice or to a file."""
 
-    what: str  # "clock" or "dice"
+    what: str  # "clock", "dice" or "file"
     name: str  # datetime.now, random.random, …
     file: str
     line: int
 
     def __str__(self) -> str:
-        verb = "reads the clock" if self.what == "clock" else "throws dice"
-        return f"it {verb} at {Path(self.file).name}:{self.line} ({self.name}); use {_INSTEAD[self.what]}"
+        return f"it {_VERBS[self.what]} at {Path(self.file).name}:{self.line} ({self.name}); use {_INSTEAD[self.what]}"
 
 
 @contextmanager
@@ -84,7 +96,7 @@ def spotting(found: list[Spotted], allowed: Collection[str] = ()) -> Iterator[No
 
 
 def _what(called: Any) -> tuple[str, str] | None:
-    """Whether a function of C is a clock or dice, and what people call it."""
+    """Whether a function of C is a clock, dice or a file's, and what people call it."""
     name, owner = getattr(called, "__name__", ""), getattr(called, "__self__", None)
     if owner is time and name in CLOCKS:
         return "clock", f"time.{name}"
@@ -94,6 +106,8 @@ def _what(called: Any) -> tuple[str, str] | None:
         return "dice", f"random.{name}"
     if called is os.urandom:
         return "dice", "os.urandom"
+    if called is io.open:
+        return "file", "open"
     return None
 
 

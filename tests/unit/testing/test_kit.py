@@ -1,9 +1,9 @@
 """The fixture `everhold`: tests of programs that need no model, no file and no waiting."""
 
 import random
+import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -116,64 +116,74 @@ def test_dice_and_clocks_in_a_program_are_found_with_their_step(kit: Kit, call: 
 
 TEST = """
 import everhold as eh
+from datetime import date
 
 @eh.program
 async def careless(ctx: eh.Context) -> str:
     return open(__file__).read()[:1] + await ctx.llm("?")
 
 @eh.program
+async def dated(ctx: eh.Context) -> str:
+    return await ctx.llm(f"Today is {date.today()}.")
+
+@eh.program
 async def fine(ctx: eh.Context) -> str:
     return await ctx.llm("?")
 
 def test_io(everhold):
-    everhold.answers(["x"])
-    everhold.run(careless())
+    everhold.run(careless(), answers=["x"])
 
-def test_fine(everhold):
-    everhold.answers(["x"])
-    assert everhold.run(fine()) == "x"
+def test_dated(everhold):
+    assert everhold.run(dated(), answers=["x"]) == "x"
+
+async def test_fine(everhold):
+    assert everhold.run(fine(), answers=["x"]) == "x"
+
+def test_wrong(everhold):
+    assert everhold.run(dated(), answers=["x"]) == "y"
 """
 
 
-def test_the_fixture_refuses_io_inside_a_program(pytester: pytest.Pytester) -> None:
+def test_the_fixture_fails_what_does_not_replay(pytester: pytest.Pytester) -> None:
+    """The test itself fails, with the step and the line; one that failed already is not told twice."""
     pytester.makepyfile(TEST)
-    done = pytester.runpytest_subprocess("-p", "everhold.testing.plugin", "-p", "no:randomly")
-    done.assert_outcomes(passed=1, failed=1)
-    done.stdout.fnmatch_lines(["*open*cannot be used inside a program*"])
+    done = pytester.runpytest_subprocess("-p", "everhold.testing.plugin", "-p", "no:randomly", "-n0")
+    done.assert_outcomes(passed=1, failed=3)
+    done.stdout.fnmatch_lines(
+        [
+            "*open*cannot be used inside a program*",
+            "*dated is not the same when it is replayed:",
+            "*step 0 (q-0, llm 'Today is*): it reads the clock at *:10 (date.today); use ctx.now()",
+        ]
+    )
 
 
-QUIZ = """
-import everhold
+SETS = """
+import everhold as eh
 
-@everhold.program
-async def quiz(ctx: everhold.Context) -> str:
-    answer = await ctx.llm("How old is the sea?")
-    return answer.upper()
+@eh.program
+async def jumbled(ctx: eh.Context) -> str:
+    return await ctx.llm(f"Which of {set('abcdefgh')}?")
+
+def test_jumbled(everhold):
+    assert everhold.run(jumbled(), answers=["x"]) == "x"
 """
 
 
-def exported(folder: Path) -> None:
-    from everhold.fronts.cli.app import main
-
-    (folder / "quiz.py").write_text(QUIZ)
-    (folder / "answers.json").write_text('["very"]')
-    words = ["--key", "sea", "-d", str(folder / "q.db")]
-    assert main(["run", f"{folder}/quiz.py:quiz", *words, "--answers", str(folder / "answers.json")]) == 0
-    assert main(["export", "sea", "--as-test", str(folder / "tests"), "-d", str(folder / "q.db")]) == 0
-
-
-def test_an_exported_session_is_a_test_that_passes_fails_and_is_accepted(pytester: pytest.Pytester) -> None:
-    exported(pytester.path)
-    run = ("-p", "everhold.testing.plugin", "-p", "no:randomly", "tests")
-    pytester.runpytest_subprocess(*run).assert_outcomes(passed=1)
-    (pytester.path / "quiz.py").write_text(QUIZ.replace("How old", "How deep"))
-    failed = pytester.runpytest_subprocess(*run)
+def test_what_depends_on_the_hash_seed_is_found_in_a_fresh_process(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_sets=SETS)
+    failed = pytester.runpytest_subprocess("-p", "everhold.testing.plugin", "-n0", "--everhold-fresh")
     failed.assert_outcomes(failed=1)
     failed.stdout.fnmatch_lines(
-        ["*-*prompt: How old is the sea?", "*+*prompt: How deep is the sea?", "*--everhold-update*"]
+        ["*jumbled is not the same in a process with another hash seed:", "*step 0, q-0: recorded *Which of {*"]
     )
-    pytester.runpytest_subprocess(*run, "--everhold-update").assert_outcomes(passed=1)
-    pytester.runpytest_subprocess(*run).assert_outcomes(passed=1)
+
+
+def test_the_plugin_imports_nothing_of_everhold(pytester: pytest.Pytester) -> None:
+    """So that every run of pytest stays quick, and coverage sees modules being imported."""
+    code = "import sys; import everhold.testing.plugin; print([name for name in sys.modules if 'everhold' in name])"
+    done = pytester.run(sys.executable, "-c", code)
+    done.stdout.fnmatch_lines(["['everhold', 'everhold.testing', 'everhold.testing.plugin']"])
 
 
 def test_the_watch_over_io_is_as_before_after_a_test() -> None:
