@@ -1,6 +1,6 @@
 """For those who test programs, and those who test everhold: what is public is listed here.
 
-    plugin, kit     the pytest fixture `everhold`
+    plugin, kit     the pytest fixture `everhold`, and its sessions
     crash           crash_everywhere: a program crashed before and after every commit
     faults          a store that crashes, and processes made to be killed with `kill -9`
     clock           a clock that a test moves
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from everhold.testing.faults import Nursery as Nursery
     from everhold.testing.kit import Kit as Kit
     from everhold.testing.kit import NotReplayed as NotReplayed
-    from everhold.testing.kit import Session as Session
     from everhold.testing.network import NetworkRefused as NetworkRefused
+    from everhold.testing.session import Session as Session
 
 _HOMES = {
     "CRASHED": "faults",
@@ -36,7 +36,7 @@ _HOMES = {
     "NotReplayed": "kit",
     "NotSame": "crash",
     "Nursery": "faults",
-    "Session": "kit",
+    "Session": "session",
     "crash_everywhere": "crash",
 }
 
