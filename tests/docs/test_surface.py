@@ -9,7 +9,7 @@ import pytest
 
 import everhold
 from everhold.core.errors import leaves
-from everhold.fronts.cli.app import GROUPS
+from everhold.fronts.cli.app import GROUPS, HELP
 from everhold.fronts.cli.app import everhold as command_line
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,6 +64,7 @@ def test_every_command_says_what_it_does_in_one_line(name: str) -> None:
     short = command.get_short_help_str(70)
     assert short.endswith(".")
     assert not short.endswith("...")
+    assert short == HELP[name]
 
 
 def test_commands_that_read_a_database_take_database_and_json() -> None:

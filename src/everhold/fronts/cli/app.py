@@ -36,6 +36,32 @@ GROUPS: Final = {
 }
 
 
+#: What each does, so that `everhold --help` need not load them; a test compares.
+HELP: Final = {
+    "demo": "Kill a program in the middle and see it go on: 20 seconds, no key.",
+    "init": "Make a folder with a program, its test and its settings.",
+    "run": "Run a program, or go on with one that stopped.",
+    "retry": "Go on from a failed session's last answer, with mended code.",
+    "fork": "Begin a session that shares the steps of another; change an answer.",
+    "sessions": "List sessions, newest first.",
+    "show": "Show one session: what was asked, what was answered, how it ended.",
+    "explain": "Say why a session is where it is, and what moves it.",
+    "watch": "Follow a session until it ends: each step as it lands.",
+    "replay": "Run a program along its journal: nothing is asked or called.",
+    "diff": "Show where two sessions part, first difference first.",
+    "check": "Say which sessions would not go on with the code as it is now.",
+    "usage": "Add up what sessions cost in model calls and tokens.",
+    "info": "Say which database, settings and programs are used here, and why.",
+    "doctor": "Check settings, database, programs and the answering command.",
+    "inbox": "List the open questions of all sessions, oldest first.",
+    "answer": "Answer a question; without a VALUE you are asked at the terminal.",
+    "signal": "Send a signal; it is kept until the program receives it.",
+    "cancel": "Stop a session and its children.",
+    "export": "Write sessions and their children to a file.",
+    "import": "Take in the sessions of an exported file; they go on here.",
+    "delete": "Forget a session for good.",
+    "db": "Look after the database: path, verify, gc, migrate, copy.",
+}
 #: Hints of errors that are meant for Python, as one says them here.
 HINTS: Final = {
     "many_open_queries": "Name the question: --query ID. `everhold show SESSION` lists them.",
@@ -71,13 +97,8 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, names in GROUPS.items():
-            rows = []
-            for name in names:
-                command = self.get_command(ctx, name)
-                if command is not None:
-                    rows.append((name, command.get_short_help_str(formatter.width)))
             with formatter.section(section):
-                formatter.write_dl(rows)
+                formatter.write_dl([(name, HELP[name]) for name in names])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
