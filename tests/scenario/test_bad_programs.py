@@ -90,7 +90,7 @@ async def test_a_program_that_spins_in_python():
     purity.configure(limit=0.3)
     try:
         async with opened(replay=False) as runtime:
-            assert (await runtime.start(spins())).outcome.kind == "Spinning"
+            assert (await runtime.start(spins())).outcome.kind == "spinning"
     finally:
         purity.configure(limit=before)
 
@@ -105,7 +105,7 @@ async def test_a_program_that_spins_on_its_loop(monkeypatch):
             await asyncio.sleep(0)
 
     async with opened(replay=False) as runtime:
-        assert (await runtime.start(polls())).outcome.kind == "Spinning"
+        assert (await runtime.start(polls())).outcome.kind == "spinning"
 
 
 async def test_a_program_that_waits_for_nothing():
@@ -117,7 +117,7 @@ async def test_a_program_that_waits_for_nothing():
 
     async with opened() as runtime:
         status = await runtime.start(stuck())
-        assert status.outcome.kind == "Stuck" and "stuck" in status.error
+        assert status.outcome.kind == "stuck" and "stuck" in status.error
 
 
 async def test_a_prompt_that_is_no_text():

@@ -120,7 +120,7 @@ class BadValue(UsageError):
 
 class BadSchema(UsageError):
     code = "bad_schema"
-    hint = "Use a type that JSON Schema can describe, or a schema of the keywords in docs/reference/schemas.md."
+    hint = "Use a type that JSON Schema can describe, or a schema of the keywords that ADR 0002 lists."
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path} cannot be checked: {reason}")

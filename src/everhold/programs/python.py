@@ -276,7 +276,8 @@ def raised(error: BaseException, n: int) -> Raised:
     name = type(error).__name__
     words = str(error)
     message = f"{name}: {words}" if words else name
-    return Raised(_clean(message), name, _clean("".join(traceback.format_list(frames[-20:]))), n)
+    kind = error.code if isinstance(error, EverholdError) else name
+    return Raised(_clean(message), kind, _clean("".join(traceback.format_list(frames[-20:]))), n)
 
 
 def _clean(text: str) -> str:

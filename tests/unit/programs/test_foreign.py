@@ -37,7 +37,7 @@ def refused(call: Any) -> str:
         end = failure(Life(program).go())
         gc.collect(1)
     assert [str(warning.message) for warning in heard] == []
-    assert end.kind == "ForeignCall", end
+    assert end.kind == "foreign_call", end
     return end.error
 
 

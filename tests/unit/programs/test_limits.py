@@ -40,7 +40,7 @@ def test_polling_with_sleep_zero_ends_as_spinning(few: None) -> None:
             await asyncio.sleep(0)
 
     end = failure(Life(program).go())
-    assert (end.kind, end.error) == ("Spinning", "Spinning: the program did not pause within 1,000 turns of its loop")
+    assert (end.kind, end.error) == ("spinning", "Spinning: the program did not pause within 1,000 turns of its loop")
 
 
 def test_polling_with_a_timeout_of_zero_ends_as_spinning(few: None) -> None:
@@ -49,7 +49,7 @@ def test_polling_with_a_timeout_of_zero_ends_as_spinning(few: None) -> None:
         while not task.done():
             await asyncio.wait([task], timeout=0)
 
-    assert failure(Life(program).go()).kind == "Spinning"
+    assert failure(Life(program).go()).kind == "spinning"
 
 
 def test_a_loop_that_never_awaits_is_stopped(short: None) -> None:
@@ -60,7 +60,7 @@ def test_a_loop_that_never_awaits_is_stopped(short: None) -> None:
             pass
 
     end = failure(Life(program).go())
-    assert (end.kind, end.error) == ("Spinning", "Spinning: the program did not pause within 0.3 s")
+    assert (end.kind, end.error) == ("spinning", "Spinning: the program did not pause within 0.3 s")
     assert "while True" in end.traceback or "pass" in end.traceback
 
 
@@ -76,7 +76,7 @@ def test_what_stops_it_cannot_be_swallowed(short: None, caught: Any) -> None:
             pass
         await ctx.llm("as if nothing had happened")
 
-    assert failure(Life(program).go()).kind == "Spinning"
+    assert failure(Life(program).go()).kind == "spinning"
 
 
 def test_a_task_that_spins_ends_the_program(short: None) -> None:
@@ -89,7 +89,7 @@ def test_a_task_that_spins_ends_the_program(short: None) -> None:
             group.create_task(spin())
             group.create_task(ctx.llm("a"))
 
-    assert failure(Life(program).go()).kind == "Spinning"
+    assert failure(Life(program).go()).kind == "spinning"
 
 
 def test_a_finally_that_spins_while_being_dropped_is_stopped(short: None) -> None:
@@ -145,7 +145,7 @@ async def test_a_session_that_spins_has_failed(short: None) -> None:
     async with everhold.open("memory://") as runtime:
         status = await runtime.start(spin())
         status = await runtime.answer(status.session_id, "go")
-        assert (status.state, status.outcome.kind) == ("failed", "Spinning")
+        assert (status.state, status.outcome.kind) == ("failed", "spinning")
 
 
 # Stuck
@@ -159,7 +159,7 @@ def test_waiting_for_what_cannot_come_is_stuck_and_names_the_tasks() -> None:
         await asyncio.create_task(listen())
 
     end = failure(Life(program).go())
-    assert end.kind == "Stuck"
+    assert end.kind == "stuck"
     for task in (", line ", "0 (", "0.1 (", "program", "listen"):
         assert task in end.error
 
@@ -168,7 +168,7 @@ def test_sleeping_for_ever_is_stuck() -> None:
     async def program(ctx: Any) -> None:
         await asyncio.sleep(float("inf"))
 
-    assert failure(Life(program).go()).kind == "Stuck"
+    assert failure(Life(program).go()).kind == "stuck"
 
 
 def test_a_timer_for_no_time_at_all_is_refused() -> None:
@@ -269,7 +269,7 @@ async def test_a_lock_shared_by_two_programs_is_a_foreign_wake() -> None:
     a, b = Life(first), Life(second)
     a.go()
     b.go()
-    assert failure(a.answer("a")).kind == "ForeignWake"
+    assert failure(a.answer("a")).kind == "foreign_wake"
     b.drop()
 
 

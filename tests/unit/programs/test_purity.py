@@ -6,8 +6,10 @@ import os
 import random
 import socket
 import sqlite3
+import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import urllib.request
@@ -74,7 +76,7 @@ def living(act: Any) -> Life:
 def test_refuse_makes_blocking_io_an_error_that_names_it(name: str) -> None:
     purity.configure(mode="refuse")
     end = failure(living(BLOCKING[name]).go())
-    assert end.kind == "ForeignCall"
+    assert end.kind == "foreign_call"
     assert name in end.error
     assert "ctx.call" in end.error
 
@@ -100,7 +102,7 @@ def test_off_says_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
 def test_threads_and_processes_are_refused_in_every_mode(mode: str) -> None:
     purity.configure(mode=mode)
     for act in (lambda: threading.Thread(target=print).start(), lambda: os.system("true")):
-        assert failure(living(act).go()).kind == "ForeignCall"
+        assert failure(living(act).go()).kind == "foreign_call"
 
 
 def test_an_import_inside_a_program_is_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +246,7 @@ Life(spin, forever=False).go()
 child = os.fork()
 if child == 0:
     end = Life(spin, forever=True).go().outcome
-    os._exit(0 if end.kind == "Spinning" else 1)
+    os._exit(0 if end.kind == "spinning" else 1)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     done = subprocess.run(
@@ -254,3 +256,35 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         timeout=30,
     )
     assert done.returncode == 0
+
+
+def test_a_strike_leaves_nothing_behind() -> None:
+    """After a program was struck, another thread can run under a profile function (on 3.11 it never got anywhere)."""
+    script = """
+        import sys, threading
+        import everhold
+        from everhold.programs import purity
+
+        purity.configure(limit=0.2)
+
+        @everhold.program
+        async def spins(ctx: everhold.Context) -> None:
+            while True:
+                pass
+
+        with everhold.open_blocking("memory://") as runtime:
+            assert runtime.start(spins()).outcome.kind == "spinning"
+
+        def profiled():
+            sys.setprofile(lambda *_: None)
+            (lambda: None)()
+            sys.setprofile(None)
+
+        thread = threading.Thread(target=profiled, daemon=True)
+        thread.start()
+        thread.join(5)
+        print(thread.is_alive())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+
+    assert done.stdout == "False\n", done.stderr
