@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,10 +15,10 @@ Fresh = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
-def forgetful() -> Iterator[None]:
+def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     path, registry = list(sys.path), dict(REGISTRY)
     REGISTRY.clear()  # of what other tests left in this process
-    passing = Path(tempfile.gettempdir())
+    passing = tmp_path_factory.getbasetemp()
     for name, module in list(sys.modules.items()):
         if passing in Path(getattr(module, "__file__", None) or "/").parents:
             del sys.modules[name]
