@@ -24,7 +24,7 @@ from everhold.core.errors import (
     UnknownQuery,
 )
 from everhold.core.journal import Delivery, Opened
-from everhold.core.query import ANSWERABLE, Answer, Kind, Query, Usage, number
+from everhold.core.query import ANSWERABLE, Answer, Kind, Query, QueryState, Usage, number
 from everhold.core.session import Head
 from everhold.core.status import Raised, Stopped, sole
 from everhold.drive import doubt
@@ -117,19 +117,19 @@ def settle(session_id: str, head: Head, answer: Answer, deliveries: Sequence[Del
                 _same_again(session_id, asked, old, answer)
                 return
         if delivery.notes is not None and answer.q in delivery.notes.withdrawn:
-            raise QueryClosed(session_id, answer.id, "withdrawn")
+            raise QueryClosed(session_id, answer.id, QueryState.WITHDRAWN)
     if asked is None:
         raise UnknownQuery(session_id, answer.id)
     if head.ended:
         outcome = deliveries[-1].notes.outcome if deliveries and deliveries[-1].notes else None
         if isinstance(outcome, Stopped | Raised):
             raise SessionEnded(session_id, head.state, "answered")
-    raise QueryClosed(session_id, answer.id, "withdrawn")
+    raise QueryClosed(session_id, answer.id, QueryState.WITHDRAWN)
 
 
 def _same_again(session_id: str, asked: Query | None, old: Answer, new: Answer) -> None:
     if old.expired:
-        raise QueryClosed(session_id, old.id, "expired")
+        raise QueryClosed(session_id, old.id, QueryState.EXPIRED)
     if asked is not None and new.error is None:
         new = (
             doubt.decided(new)
