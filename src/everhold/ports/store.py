@@ -9,7 +9,7 @@ Words in capitals are promises; each MUST is a test in `everhold.testing.conform
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -113,6 +113,10 @@ class Worker(msgspec.Struct, frozen=True):
     seen_at: float
 
 
+#: Told now and then while something takes long: how much is done, and of how much, in a unit of its own.
+Progress = Callable[[int, int], object]
+
+
 class Problem(msgspec.Struct, frozen=True):
     """Something `verify` found."""
 
@@ -202,8 +206,8 @@ class Store(Protocol):
         """Whether another process may have written since the last call."""
         ...
 
-    async def verify(self) -> builtins.list[Problem]:
-        """Look for gaps, dangling references and damage."""
+    async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:
+        """Look for gaps, dangling references and damage; tells after each session how far it is."""
         ...
 
     def stats(self) -> dict[str, Any]:

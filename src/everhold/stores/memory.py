@@ -26,7 +26,7 @@ from everhold.core.errors import BadValue, KeyConflict, Overtaken, StillNeeded, 
 from everhold.core.journal import Delivery, Opened
 from everhold.core.query import ANSWERABLE, EFFECTS, Kind, Query
 from everhold.core.session import Birth, Event, Head, SessionId, State, moved
-from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Problem, Record, Summary, Worker
+from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Problem, Progress, Record, Summary, Worker
 
 Row = tuple[int, float, bytes, bytes, bytes | None]  # n, at, answers, asked, notes
 _number = itemgetter(0)
@@ -359,8 +359,13 @@ class MemoryStore:
     async def changed(self) -> bool:
         return False
 
-    async def verify(self) -> builtins.list[Problem]:
-        return [Problem(id, *found) for id, session in self._sessions.items() for found in self._flaws(session)]
+    async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:
+        problems = []
+        for done, (id, session) in enumerate(self._sessions.items(), 1):
+            problems += [Problem(id, *found) for found in self._flaws(session)]
+            if progress is not None:
+                progress(done, len(self._sessions))
+        return problems
 
     def _flaws(self, session: _Session) -> Iterator[tuple[str, str]]:
         head, birth = session.head, session.birth

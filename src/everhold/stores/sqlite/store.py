@@ -23,7 +23,7 @@ from everhold.core.errors import BadSetting, BadValue, Overtaken, StillNeeded, S
 from everhold.core.journal import Delivery, open_queries
 from everhold.core.query import ANSWERABLE, Kind, Query
 from everhold.core.session import Birth, Head, SessionId, State
-from everhold.ports.store import Change, Effect, Filter, Letter, Problem, Record, Summary, Worker
+from everhold.ports.store import Change, Effect, Filter, Letter, Problem, Progress, Record, Summary, Worker
 from everhold.stores.sqlite import verify
 from everhold.stores.sqlite.file import connect, prepare, translated
 from everhold.stores.sqlite.group import Group, newer
@@ -349,9 +349,9 @@ class SQLiteStore:
             found: int = self._run("PRAGMA data_version").fetchone()[0]
         return found
 
-    async def verify(self) -> builtins.list[Problem]:
+    async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:
         with self._reading():
-            return verify.problems(self._connection)
+            return verify.problems(self._connection, progress)
 
     def stats(self) -> dict[str, Any]:
         size = sum(

@@ -14,12 +14,12 @@ from everhold.core.errors import EverholdError
 from everhold.core.journal import Delivery, open_from, open_queries
 from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Birth, Head
-from everhold.ports.store import Problem
+from everhold.ports.store import Problem, Progress
 from everhold.stores.sqlite.file import migrations
 from everhold.stores.sqlite.land import HEAD_COLUMNS, UNREADABLE, read_delivery, read_head
 
 
-def problems(connection: sqlite3.Connection) -> list[Problem]:
+def problems(connection: sqlite3.Connection, progress: Progress | None = None) -> list[Problem]:
     """Everything that is wrong, in the order found; an empty list means that all is well."""
     found = []
     for (line,) in connection.execute("PRAGMA integrity_check"):
@@ -27,7 +27,7 @@ def problems(connection: sqlite3.Connection) -> list[Problem]:
             found.append(Problem("", "damaged_file", line))
     try:
         found.extend(_schema(connection))
-        found.extend(_sessions(connection))
+        found.extend(_sessions(connection, progress))
         found.extend(_loose_rows(connection))
     except sqlite3.Error as error:
         found.append(Problem("", "damaged_file", str(error)))
@@ -45,34 +45,41 @@ def _schema(connection: sqlite3.Connection) -> Iterator[Problem]:
                 yield Problem("", "damaged_schema", f"{name} is not as it was made")
 
 
-def _sessions(connection: sqlite3.Connection) -> Iterator[Problem]:
+def _sessions(connection: sqlite3.Connection, progress: Progress | None) -> Iterator[Problem]:
     rows = connection.execute(
         "SELECT ref, id, key, program, birth, seal, deleted, origin, origin_n, parent, created_at FROM session"
     ).fetchall()
     known = {row[0]: row for row in rows}
-    for ref, session_id, key, program, birth, sealed, deleted, origin, origin_n, parent, created_at in rows:
-        if seal(birth) != sealed:
-            yield Problem(str(session_id), "broken_seal", "its birth")
-            continue
-        try:
-            born = msgspec.json.decode(birth, type=Birth)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            yield Problem(str(session_id), "unreadable", str(error))
-            continue
-        said = (born.id, born.program, None if deleted else born.key, born.origin_n, born.parent, born.created_at)
-        if said != (session_id, program, key, origin_n, parent, created_at) or deleted not in (0, 1):
-            yield Problem(str(session_id), "mismatch", "its row does not say what its birth says")
-            continue
-        if origin in known and known[origin][1] != born.origin:
-            yield Problem(session_id, "mismatch", f"it was forked from {born.origin}, not from {known[origin][1]}")
-            continue
-        if (origin is None) != (born.origin is None) or (origin is not None and origin not in known):
-            yield Problem(session_id, "dangling_origin", f"it was forked from {born.origin}, which is not there")
-            continue
-        if deleted and connection.execute("SELECT 1 FROM head_1 WHERE ref = ?", (ref,)).fetchone():
-            yield Problem(session_id, "mismatch", "it is marked as deleted, and has a head")
-        if not deleted:
-            yield from _session(connection, ref, session_id, known, origin_n)
+    for done, row in enumerate(rows, 1):
+        yield from _row(connection, row, known)
+        if progress is not None:
+            progress(done, len(rows))
+
+
+def _row(connection: sqlite3.Connection, row: tuple[Any, ...], known: dict[int, Any]) -> Iterator[Problem]:
+    ref, session_id, key, program, birth, sealed, deleted, origin, origin_n, parent, created_at = row
+    if seal(birth) != sealed:
+        yield Problem(str(session_id), "broken_seal", "its birth")
+        return
+    try:
+        born = msgspec.json.decode(birth, type=Birth)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        yield Problem(str(session_id), "unreadable", str(error))
+        return
+    said = (born.id, born.program, None if deleted else born.key, born.origin_n, born.parent, born.created_at)
+    if said != (session_id, program, key, origin_n, parent, created_at) or deleted not in (0, 1):
+        yield Problem(str(session_id), "mismatch", "its row does not say what its birth says")
+        return
+    if origin in known and known[origin][1] != born.origin:
+        yield Problem(session_id, "mismatch", f"it was forked from {born.origin}, not from {known[origin][1]}")
+        return
+    if (origin is None) != (born.origin is None) or (origin is not None and origin not in known):
+        yield Problem(session_id, "dangling_origin", f"it was forked from {born.origin}, which is not there")
+        return
+    if deleted and connection.execute("SELECT 1 FROM head_1 WHERE ref = ?", (ref,)).fetchone():
+        yield Problem(session_id, "mismatch", "it is marked as deleted, and has a head")
+    if not deleted:
+        yield from _session(connection, ref, session_id, known, origin_n)
 
 
 def _session(

@@ -77,6 +77,16 @@ class LoadRoom(Room):
 
         assert await store.verify() == []
 
+    async def test_verify_tells_how_far_it_is(self, store: Store) -> None:
+        """Whoever waits for `verify` hears of every session, up to the last."""
+        for name in ("s-1", "s-2", "s-3"):
+            await begin(store, name)
+        told: list[tuple[int, int]] = []
+
+        await store.verify(lambda done, total: told.append((done, total)))
+
+        assert told == [(1, 3), (2, 3), (3, 3)]
+
     async def test_a_store_says_what_it_is(self, store: Store) -> None:
         """`where` names the store for people, and `stats` has its format."""
         assert store.where
