@@ -25,15 +25,15 @@ from everhold.drive.check import examine
 from everhold.drive.exported import Carried, Reader
 from everhold.drive.transfer import pages, reading
 from everhold.packages.find import find
+from everhold.packages.hosts import Hosts
 from everhold.ports.store import Effect, Filter, Record
-from everhold.programs.python import PythonHost
 from everhold.stores.sqlite import SQLiteStore
 
 
 async def check(wanted: Wanted, write: Callable[[Any], None]) -> None:
     """Check what is wanted; writes what is known of the source, then one line for each session."""
     root = Path(wanted.root) if wanted.root else None
-    host = PythonHost(lambda ref, version: find(ref, version, programs=wanted.programs, root=root))
+    host = Hosts(lambda ref, version: find(ref, version, programs=wanted.programs, root=root))
     if wanted.file:
         with reading(wanted.file) as (source, name):
             reader = Reader(source, name)

@@ -46,11 +46,11 @@ from everhold.drive.runner import Runner
 from everhold.drive.sessions import Sessions
 from everhold.drive.step import Stepper
 from everhold.packages.find import find, refuse_while_loading
+from everhold.packages.hosts import Hosts
 from everhold.packages.settings import Settings, prepare, settings
 from everhold.ports.program import Call, Clock
 from everhold.ports.said import Said
 from everhold.ports.store import Filter, Problem, Store
-from everhold.programs.python import PythonHost
 
 R = TypeVar("R")
 
@@ -116,7 +116,8 @@ class Runtime(Archive):
         kinds = () if inline is None else getattr(inline, "kinds", (Kind.LLM,))
         answerers = {kind: inline for kind in kinds if inline is not None}
         stepper = Stepper(store, self.clock, worker, lambda query: query.kind in answerers and query.to is None)
-        self._sessions = Sessions(store, PythonHost(self._find), stepper, Observers(observers), cache=cache)
+        self._host = Hosts(self._find)
+        self._sessions = Sessions(store, self._host, stepper, Observers(observers), cache=cache)
         self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, ttl=ttl)
         stepper.introduce = self._dispatch.introduce
         self._runner = Runner(self._sessions, self._dispatch, self.clock)
@@ -160,6 +161,7 @@ class Runtime(Archive):
         await self._dispatch.release()
         for live in self._sessions.all():
             self._sessions.drop(live)
+        await self._host.close()
         await self.store.close()
 
     # ---- run
@@ -278,7 +280,7 @@ class Runtime(Archive):
         record = await self.store.load(session_id)
         workers = {worker.id: worker for worker in await self.store.workers()}
         living = await self._dispatch.alive()
-        return explain(record, self._sessions.host, workers, living, self.clock.now())
+        return await explain(record, self._sessions.host, workers, living, self.clock.now())
 
     async def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
         """The open questions of all sessions, oldest first."""

@@ -143,7 +143,7 @@ async def contents(path: Path) -> dict:
             record = await store.load(each.birth.id)
             found[each.birth.id] = (each.birth, each.head, record)
             if not record.head.ended:
-                found[each.birth.id, "live"] = sorted(rebuild(await store.load(each.birth.id), host).opened)
+                found[each.birth.id, "live"] = sorted((await rebuild(await store.load(each.birth.id), host)).opened)
         for namespace in ("default", "words"):
             for key in await store.keys(namespace):
                 found[namespace, key] = await store.value(namespace, key)

@@ -45,15 +45,15 @@ async def replayed(runtime):
         record = await runtime.store.load(row.birth.id)
         if _is_poisoned(record):
             continue
-        again(record, find)
+        await again(record, find)
         if "<locals>" not in record.birth.program:
             TAPES.append(msgspec.json.encode(record))
 
 
-def again(record, finder):
+async def again(record, finder):
     """Replay one journal and compare."""
     metrics = record.head.metrics
-    live = rebuild(record, PythonHost(finder), strict=True)
+    live = await rebuild(record, PythonHost(finder), strict=True)
     live.drop()
     assert live.head.metrics == metrics, "metrics differ after replay"
 

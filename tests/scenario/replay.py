@@ -1,5 +1,6 @@
 """Replay journals in this process: python -m tests.scenario.replay TAPES. Says which one does not replay."""
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ def main(path):
     for line in Path(path).read_bytes().splitlines():
         record = msgspec.json.decode(line, type=Record)
         try:
-            again(record, find)
+            asyncio.run(again(record, find))
         except Exception as error:
             failed += 1
             print(f"{record.birth.program}: {type(error).__name__}: {error}")

@@ -35,14 +35,16 @@ class Explanation(msgspec.Struct, frozen=True):
     moves: list[str]
 
 
-def explain(record: Record, host: Host, workers: Mapping[str, Worker], living: set[str], now: float) -> Explanation:
+async def explain(
+    record: Record, host: Host, workers: Mapping[str, Worker], living: set[str], now: float
+) -> Explanation:
     """Explain one session as it is stored, with the program as it is here."""
     told = _Told(record, workers, living, now)
     if record.head.ended:
         told.end()
     else:
         told.life()
-        told.program(host)
+        await told.program(host)
     return Explanation(record.birth.id, record.head.state, told.because, told.moves)
 
 
@@ -130,11 +132,11 @@ class _Told:
             )
             self.moves.append("Any process that has the program and opens this database goes on with it.")
 
-    def program(self, host: Host) -> None:
+    async def program(self, host: Host) -> None:
         """Whether the program here could go on."""
         record = msgspec.structs.replace(self._record, head=msgspec.structs.replace(self._record.head))
         try:
-            live = rebuild(record, host)
+            live = await rebuild(record, host)
         except EverholdError as error:
             self.because.append(f"It cannot go on here: {error}")
             if error.hint:

@@ -10,7 +10,7 @@ import asyncio
 from heapq import heappop, heappush
 from typing import Any, Final
 
-from everhold.core.journal import Delivery, Opened, compare, fold, tape
+from everhold.core.journal import Delivery, Expected, Opened, Reply, compare, fold, tape
 from everhold.core.log import LogRing, Progress
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query
@@ -125,7 +125,7 @@ class Live:
         self.execution.drop()
 
 
-def rebuild(record: Record, host: Host, *, strict: bool | None = None, recount: bool = False) -> Live:
+async def rebuild(record: Record, host: Host, *, strict: bool | None = None, recount: bool = False) -> Live:
     """A session back in memory. Raises `Diverged` if the program asks something else than it did.
 
     What the session cost is known from its head; it is counted again where only a part of it is rebuilt, or where a
@@ -136,14 +136,12 @@ def rebuild(record: Record, host: Host, *, strict: bool | None = None, recount: 
     execution: Any = host.begin(record.birth, meter)
     live = Live(record.birth, record.head, execution)
     strictly = execution.program.strict if strict is None else strict
+    replay = _Replay(live, meter if counting else None, strictly)
     try:
-        with execution.entered():
-            execution.replaying = True
-            for expected in tape(record.deliveries):
-                changed = _replay(live, execution, meter if counting else None, expected, strictly)
-                if changed:
-                    live.reworded += changed
-            execution.replaying = False
+        if execution.remote:
+            await replay.there(record.deliveries)
+        else:
+            replay.here(record.deliveries)
     except BaseException:
         execution.drop()
         raise
@@ -157,24 +155,67 @@ def rebuild(record: Record, host: Host, *, strict: bool | None = None, recount: 
     return live
 
 
-def _replay(live: Live, execution: Any, meter: Metrics | None, expected: Any, strict: bool) -> list[int]:
-    given, recorded = expected.given, expected.reply
+class _Replay:
+    """Hands a live session its deliveries again. What it cost is counted where there is a meter."""
+
+    def __init__(self, live: Live, meter: Metrics | None, strict: bool) -> None:
+        self._live, self._meter, self._strict = live, meter, strict
+        self._known = 0  # queries asked so far
+
+    def here(self, deliveries: list[Delivery]) -> None:
+        execution: Any = self._live.execution
+        with execution.entered():
+            execution.replaying = True
+            for expected in tape(deliveries):
+                recorded = expected.reply.notes
+                execution.recorded_versions = {} if recorded is None else recorded.versions
+                self._count(expected.given)
+                self._take(expected, execution.advance(*handed(expected.given)))
+            execution.replaying = False
+
+    async def there(self, deliveries: list[Delivery]) -> None:
+        execution: Any = self._live.execution
+        steps = list(tape(deliveries))
+        replies = await execution.replay_there([handed(expected.given) for expected in steps])
+        for expected, reply in zip(steps, replies, strict=False):  # one that ended early is shorter
+            self._count(expected.given)
+            self._take(expected, reply)
+
+    def _count(self, given: Delivery) -> None:
+        if self._meter is not None:
+            fired = given.notes is not None and given.notes.fired
+            count(self._meter, self._live.opened, given.answers, fired=fired)
+
+    def _take(self, expected: Expected, reply: Reply) -> None:
+        live, given, recorded, known = self._live, expected.given, expected.reply, self._known
+        changed = compare(expected, reply, known, self._strict)
+        if reply.asked:
+            self._known = reply.asked[-1].q + 1
+        if changed:
+            live.reworded += changed
+        if self._meter is not None:
+            self._meter.paused(query for query in recorded.asked if query.q >= known)
+        live.timer = reply.due
+        live.fold(given if given is recorded else Delivery(given.n, given.at, given.answers))
+        if given is not recorded:
+            live.opened.clear()
+            live.fold(recorded)
+
+
+def handed(given: Delivery) -> tuple[int, float, list[Answer], bool, str | None]:
+    """What `advance` takes of a delivery."""
     notes = given.notes
-    fired, cancel = (False, None) if notes is None else (notes.fired, notes.cancel)
-    known = execution.asked_count
-    execution.recorded_versions = {} if recorded.notes is None else recorded.notes.versions
-    if meter is not None:
-        count(meter, live.opened, given.answers, fired=fired)
-    reply = execution.advance(given.n, given.at, given.answers, fired, cancel)
-    changed = compare(expected, reply, known, strict)
-    if meter is not None:
-        meter.paused(query for query in recorded.asked if query.q >= known)
-    live.timer = reply.due
-    live.fold(given if given is recorded else Delivery(given.n, given.at, given.answers))
-    if given is not recorded:
-        live.opened.clear()
-        live.fold(recorded)
-    return changed
+    if notes is None:
+        return given.n, given.at, given.answers, False, None
+    return given.n, given.at, given.answers, notes.fired, notes.cancel
+
+
+async def advance(execution: Any, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+    """Hand one delivery over, to an execution here or in another process."""
+    if execution.remote:
+        return await execution.advance_there(n, at, answers, fired, cancel)  # type: ignore[no-any-return]
+    with execution.entered():
+        return execution.advance(n, at, answers, fired, cancel)  # type: ignore[no-any-return]
 
 
 def count(

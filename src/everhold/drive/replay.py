@@ -13,7 +13,7 @@ import msgspec
 from everhold.core.journal import Delivery, Opened, Reply, compare, fold, tape
 from everhold.core.metrics import Metrics
 from everhold.core.query import Query
-from everhold.drive.live import count
+from everhold.drive.live import count, handed
 from everhold.ports.program import Host
 from everhold.ports.store import Record
 
@@ -35,19 +35,19 @@ def replay(record: Record, host: Host) -> Iterator[Played]:
     meter = Metrics()
     execution: Any = host.begin(record.birth, meter)
     opened: dict[int, Opened] = {}
+    known = 0  # queries asked so far
     execution.replaying = True
     try:
         for expected in tape(record.deliveries):
             given, recorded = expected.given, expected.reply
-            notes = given.notes
-            known, fired = execution.asked_count, notes is not None and notes.fired
+            handing = handed(given)
             execution.recorded_versions = {} if recorded.notes is None else recorded.notes.versions
-            count(meter, opened, given.answers, fired=fired)
+            count(meter, opened, given.answers, fired=handing[3])
             with execution.entered():
-                cancel = None if notes is None else notes.cancel
-                reply = execution.advance(given.n, given.at, given.answers, fired, cancel)
+                reply = execution.advance(*handing)
             changed = compare(expected, reply, known, strict=False)
             meter.paused(query for query in recorded.asked if query.q >= known)
+            known = reply.asked[-1].q + 1 if reply.asked else known
             fold(opened, Delivery(given.n, given.at, given.answers))
             if given is not recorded:
                 opened.clear()

@@ -362,7 +362,7 @@ class Runner:
             while last > 0 and (notes := record.deliveries[last].notes) is not None and notes.retry:
                 last -= 1
             before = Record(record.birth, record.head, record.deliveries[:last], record.letters, [])
-            live = rebuild(before, self._sessions.host, recount=True)
+            live = await rebuild(before, self._sessions.host, recount=True)
             async with live.lock:
                 said = await self._sessions.retry(live, record.deliveries[last], await self._ended_children(live))
                 if said.outcome is None:
@@ -410,7 +410,7 @@ class Runner:
 
     async def _branch(self, birth: Birth, shared: list[Delivery], given: Given | None) -> Status:
         head = Head(0, 0, State.RUNNING, birth.origin_n, 0, None, max(self._clock.now(), shared[-1].at), Metrics())
-        live = rebuild(Record(birth, head, shared, [], []), self._sessions.host, recount=True)
+        live = await rebuild(Record(birth, head, shared, [], []), self._sessions.host, recount=True)
         answers = [] if given is None else [_instead(live, given)]
         async with live.lock:
             said = await self._sessions.branch(live, answers)

@@ -59,7 +59,7 @@ class Sessions:
             async with lock:
                 live = self.cached(session_id)
                 if live is None:
-                    live = rebuild(await self.store.load(session_id), self.host)
+                    live = await rebuild(await self.store.load(session_id), self.host)
                     self.keep(live)
                 return live
         finally:

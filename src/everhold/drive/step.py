@@ -22,7 +22,7 @@ from everhold.core.session import Birth, Event, Head, State, moved
 from everhold.core.status import Outcome
 from everhold.drive import doubt
 from everhold.drive.child import child_birth, child_end, child_id
-from everhold.drive.live import Live, count, is_noticed
+from everhold.drive.live import Live, advance, count, is_noticed
 from everhold.drive.values import Values
 from everhold.ports.program import Clock
 from everhold.ports.store import Change, Effect, Letter, Notice, Store
@@ -83,7 +83,7 @@ class Stepper:
         if cancel is not None:
             way.letters = self._cancelled_children(live, way.at)
         try:
-            quick = self._hand_over(live, way, answers, fired, cancel)
+            quick = await self._hand_over(live, way, answers, fired, cancel)
             if quick:
                 await self._go_on(live, way, quick)
             await self._commit(live, way)
@@ -92,14 +92,13 @@ class Stepper:
             raise
         return way.said
 
-    def _hand_over(
+    async def _hand_over(
         self, live: Live, way: Way, answers: list[Answer], fired: bool = False, cancel: str | None = None
     ) -> list[Query]:
         """One delivery; returns the queries asked in return that the store may be able to answer."""
         way.said.answered += count(live.head.metrics, live.opened, answers, fired=fired)
         n = live.head.n + len(way.deliveries) + 1
-        with live.execution.entered():
-            reply = live.execution.advance(n, way.at, answers, fired, cancel)
+        reply = await advance(live.execution, n, way.at, answers, fired, cancel)
         return self._take(live, way, Delivery(n, way.at, answers, reply.asked, _notes(reply, fired, cancel)), reply)
 
     def _take(self, live: Live, way: Way, delivery: Delivery, reply: Reply) -> list[Query]:
@@ -126,7 +125,7 @@ class Stepper:
             if not answers:
                 return
             way.read = way.read + read
-            quick = self._hand_over(live, way, answers)
+            quick = await self._hand_over(live, way, answers)
 
     async def plain(self, live: Live, query: Query, answer: Answer) -> Query | Said:
         """A model's words in, one question to a model out: how most steps go, in as few moves as possible.
@@ -141,8 +140,12 @@ class Stepper:
         spent = meter.answered(query, answer)
         meter.rounds += 1
         try:
-            with live.execution.entered():
-                reply = live.execution.advance(n, at, answers, False, None)
+            execution = live.execution
+            if execution.remote:
+                reply = await advance(execution, n, at, answers, False, None)
+            else:
+                with execution.entered():
+                    reply = execution.advance(n, at, answers, False, None)
             asked = reply.asked
             if len(asked) != 1 or not _is_plain(reply, asked[0]) or self._llm:
                 way = Way(at, [], None, Said([], [(query, answer, spent)], None, []))
@@ -189,8 +192,7 @@ class Stepper:
         head, notes = live.head, failed.notes or Notes()
         way = Way(self._now(head), [], None, Said([], [], None, []))
         count(head.metrics, live.opened, failed.answers, fired=notes.fired)
-        with live.execution.entered():
-            reply = live.execution.advance(failed.n, failed.at, failed.answers, notes.fired, None)
+        reply = await advance(live.execution, failed.n, failed.at, failed.answers, notes.fired, None)
         live.fold(Delivery(failed.n, failed.at, failed.answers, reply.asked, Notes(withdrawn=reply.withdrawn)))
         again = [] if reply.outcome is not None else [entry.query for entry in live.opened.values()]
         reply.notes, reply.withdrawn = reply.notes or Notes(), []
@@ -221,7 +223,7 @@ class Stepper:
         quick = [query for query in opened if query.kind in _QUICK]
         try:
             if answers:
-                quick += self._hand_over(live, way, answers)
+                quick += await self._hand_over(live, way, answers)
             await self._go_on(live, way, [query for query in quick if query.q in live.opened])
             await self._commit(live, way)
         except BaseException:

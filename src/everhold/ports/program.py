@@ -193,10 +193,17 @@ def program(body: Any = None, /, *, name: str | None = None, version: int = 1, s
     return Program(body, name=name or str(getattr(body, "__name__", body)), version=version, strict=strict)
 
 
+Handed = tuple[int, float, list[Answer], bool, str | None]
+
+
 class Execution(Protocol):
-    """One life of a program in memory. Synchronous: no I/O, no clock, no dice."""
+    """One life of a program in memory. Synchronous: no I/O, no clock, no dice.
+
+    One that lives in another process is a `Remote`, and says so: its `advance` blocks until that process has answered.
+    """
 
     meter: Metrics
+    remote: bool
 
     def entered(self) -> AbstractContextManager[Any]:
         """Set the stage; `advance` MUST be called inside, and may be called many times."""
@@ -216,6 +223,18 @@ class Execution(Protocol):
 
     def drop(self) -> None:
         """Let go of everything: silent, without effects."""
+        ...
+
+
+class Remote(Execution, Protocol):
+    """An execution in another process. Its verbs raise `Overtaken` when that process, or what it held, is gone."""
+
+    async def advance_there(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+        """`advance`, without blocking."""
+        ...
+
+    async def replay_there(self, steps: list[Handed]) -> list[Reply]:
+        """Many advances at once; ends after the one that ended the program."""
         ...
 
 

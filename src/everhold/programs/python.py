@@ -56,6 +56,8 @@ class Pending(Future):
 
 
 class PythonExecution:
+    remote = False
+
     def __init__(self, program: Program[Any, Any], birth: Birth, meter: Metrics) -> None:
         self.program = program
         self.birth = birth
