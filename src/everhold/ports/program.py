@@ -227,7 +227,10 @@ class Execution(Protocol):
 
 
 class Remote(Execution, Protocol):
-    """An execution in another process. Its verbs raise `Overtaken` when that process, or what it held, is gone."""
+    """An execution in another process. Its verbs raise `Overtaken` when that process, or what it held, is gone.
+
+    Where the birth has a budget, the other process counts for itself, by the same rules: `meter` is for this one.
+    """
 
     async def advance_there(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
         """`advance`, without blocking."""
