@@ -5,7 +5,7 @@
     │   ├── UnknownSession    UnknownQuery        NoOpenQuery         ManyOpenQueries
     │   ├── AnswerRefused     BadValue            BadSchema           BadArguments
     │   ├── BadSetting        KeyConflict         BadId               BadStep
-    │   ├── NotAllowed        SessionExists
+    │   ├── NotAllowed        SessionExists       BadRequest
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            a fair request at the wrong moment: look at the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
@@ -133,6 +133,15 @@ class BadArguments(UsageError):
     def __init__(self, program: str, reason: str) -> None:
         super().__init__(f"program {program!r} cannot be called like this: {reason}")
         self.program, self.reason = program, reason
+
+
+class BadRequest(UsageError):
+    code = "bad_request"
+    hint = "Nothing was done. Look at the tool's parameters and call it again."
+
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(f"the tool {tool!r} cannot be used like this: {reason}")
+        self.tool, self.reason = tool, reason
 
 
 class BadSetting(UsageError):

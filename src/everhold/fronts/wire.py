@@ -53,6 +53,7 @@ ROWS: Final[dict[type[EverholdError], tuple[int, Exit]]] = {
     errors.SessionExists: (409, Exit.USAGE),
     errors.AnswerRefused: (422, Exit.USAGE),
     errors.BadArguments: (422, Exit.USAGE),
+    errors.BadRequest: (422, Exit.USAGE),
     errors.NotAllowed: (403, Exit.USAGE),
     errors.MissingExtra: (501, Exit.USAGE),
     errors.Waiting: (202, Exit.WAITING),
