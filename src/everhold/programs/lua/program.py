@@ -1,0 +1,154 @@
+"""What a Lua program is to those who start one: plain data, like a Python program's `Call`.
+
+    lua:code                        text; the text itself is in the session's arguments: {"code": …, "ctx": …}
+    <folder>/<name>/init.lua:<name>  a package, run as `require(name).run(ctx)`; the arguments are its ctx
+    <folder>/<name>.lua:<name>       a file: a module with `run(ctx)`, or a script whose global is `ctx`
+
+Rules
+  1. Any process can start it again: text travels with the session, a package or a file is read where it was.
+  2. Its packages are found in its roots, its own folder first. Nothing else on the disk can be read.
+  3. Nothing here loads Lua: a `LuaProgram` can be named, listed and stored without it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from everhold.core.codec import JSON, plain
+from everhold.core.errors import BadArguments, BadValue, NotAProgram, UnknownProgram
+from everhold.ports.program import Call, Program
+
+#: The reference of programs whose text is in their arguments.
+TEXT: Final = "lua:code"
+
+_Parameter = inspect.Parameter
+_OF_TEXT: Final = inspect.Signature(
+    [
+        _Parameter("code", _Parameter.POSITIONAL_OR_KEYWORD),
+        _Parameter("ctx", _Parameter.POSITIONAL_OR_KEYWORD, default=None),
+    ]
+)
+_OF_FILES: Final = inspect.Signature([_Parameter("ctx", _Parameter.VAR_KEYWORD)])
+
+
+class LuaProgram(Program[..., Any]):
+    """A Lua program, with the face of every program; it has no `body` that Python could call."""
+
+    def __init__(self, ref: str, *, roots: Iterable[str | Path] = ()) -> None:
+        place, _, name = ref.rpartition(":")
+        self.ref = ref
+        self.name = self.__name__ = name
+        self.version = 1
+        self.strict = False
+        self.__doc__ = None
+        self.__module__ = "lua"
+        self.main: Path | None = None if ref == TEXT else Path(place)
+        self.roots: tuple[str, ...] = _roots(self.main, roots)
+        self._digest = ""
+
+    @classmethod
+    def text(cls, code: str, ctx: Mapping[str, JSON] | None = None, *, roots: Iterable[str | Path] = ()) -> Call[Any]:
+        """A call of Lua text; `ctx` is the program's global of that name."""
+        program = cls(TEXT, roots=roots)
+        call = program(code, dict(ctx or {}))
+        program._digest = _fingerprint(code.encode())
+        return call
+
+    @classmethod
+    def package(cls, folder: str | Path, *, roots: Iterable[str | Path] = ()) -> LuaProgram:
+        """The package in this folder; raises `UnknownProgram` if it has no init.lua."""
+        home = Path(folder).resolve()
+        return cls.found(f"{home / 'init.lua'}:{home.name}", roots=roots)
+
+    @classmethod
+    def file(cls, path: str | Path, *, roots: Iterable[str | Path] = ()) -> LuaProgram:
+        """The program in this file; raises `UnknownProgram` if there is none."""
+        main = Path(path).resolve()
+        return cls.found(f"{main}:{main.parent.name if main.name == 'init.lua' else main.stem}", roots=roots)
+
+    @classmethod
+    def found(cls, ref: str, *, roots: Iterable[str | Path] = ()) -> LuaProgram:
+        """The program of a stored reference; raises `UnknownProgram` if it is not here."""
+        program = cls(ref, roots=roots)
+        if program.main is not None and not program.main.is_file():
+            raise UnknownProgram(ref, f"there is no file {program.main}", "Put it back, or install the package.")
+        return program
+
+    @property
+    def is_text(self) -> bool:
+        return self.main is None
+
+    @property
+    def is_package(self) -> bool:
+        """Whether it is a module found by its name, and not a file of its own."""
+        main = self.main
+        return main is not None and main.name == "init.lua" and main.parent.name == self.name
+
+    @property
+    def body(self) -> Any:  # type: ignore[override]
+        raise NotAProgram(self.ref, "a Lua program runs as a session of its own; use ctx.spawn(call)")
+
+    @property
+    def signature(self) -> inspect.Signature:
+        return _OF_TEXT if self.is_text else _OF_FILES
+
+    @property
+    def types(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the text or the main file."""
+        if not self._digest and self.main is not None:
+            try:
+                self._digest = _fingerprint(self.main.read_bytes())
+            except OSError:
+                return ""
+        return self._digest
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, JSON]:
+        """The arguments as plain JSON: of text its code and ctx, else the ctx itself (by name, or as one object)."""
+        given = self._by_name(args, kwargs)
+        try:
+            bound: dict[str, JSON] = {name: plain(value, name) for name, value in given.items()}
+        except BadValue as error:
+            raise BadArguments(self.name, str(error)) from None
+        return self.arguments(bound)
+
+    def arguments(self, args: dict[str, JSON]) -> dict[str, Any]:
+        """The stored arguments, if this program can take them."""
+        if self.is_text:
+            if type(args.get("code")) is not str or not args.keys() <= {"code", "ctx"}:
+                raise BadArguments(self.name, "it takes the text of a program as code, and an object as ctx")
+            if not isinstance(args.get("ctx", {}), dict):
+                raise BadArguments(self.name, "ctx should be an object")
+        return args
+
+    def ctx(self, args: dict[str, JSON]) -> dict[str, JSON]:
+        """The program's `ctx`, from stored arguments."""
+        given: dict[str, JSON] = args.get("ctx", {}) if self.is_text else args
+        return given
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if self.is_text:
+            try:
+                given = _OF_TEXT.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                raise BadArguments(self.name, str(error)) from None
+            return {name: value for name, value in given.items() if value is not None}
+        if len(args) > 1 or (args and not isinstance(args[0], Mapping)):
+            raise BadArguments(self.name, "it takes its ctx by name, or as one object")
+        return {**(args[0] if args else {}), **kwargs}
+
+
+def _roots(main: Path | None, given: Iterable[str | Path]) -> tuple[str, ...]:
+    own = [] if main is None else [main.parent.parent if main.name == "init.lua" else main.parent]
+    return tuple(dict.fromkeys(str(Path(root).expanduser().resolve()) for root in (*own, *given)))
+
+
+def _fingerprint(source: bytes) -> str:
+    return sha256(source).hexdigest()[:16]
