@@ -35,7 +35,7 @@ from everhold.drive.transfer import Exported, File, Imported
 from everhold.drive.view import Step
 from everhold.packages.settings import Settings
 from everhold.ports.program import Clock
-from everhold.ports.store import Filter, Store
+from everhold.ports.store import Filter, Problem, Progress, Store
 
 _UNSET: Any = msgspec.UNSET
 _LIVE = (State.RUNNING, State.PAUSED)
@@ -111,32 +111,41 @@ class Archive:
         labels: Mapping[str, str] | None = None,
         values: bool = False,
         redact: bool | Collection[str] = False,
+        progress: Progress | None = None,
     ) -> Exported:
         """Write sessions and their children to a file: a path, or one opened in binary mode.
 
         Without `sessions`, all that fit. `values` adds the durable values of namespaces they have used; `redact`
-        replaces texts by placeholders of the same length: such a file can be checked, and not imported.
+        replaces texts by placeholders of the same length: such a file can be checked, and not imported. `progress`
+        is told how much is done, and of how much.
         """
         ids, wanted = _chosen(sessions, state, program, labels)
         births = await transfer.chosen(self.store, ids, wanted)
-        return await self._export(file, births, values, redaction.parts(redact))
+        return await self._export(file, births, values, redaction.parts(redact), progress)
 
-    async def import_(self, file: File, *, existing: str = "refuse") -> Imported:
+    async def import_(self, file: File, *, existing: str = "refuse", progress: Progress | None = None) -> Imported:
         """Take in the sessions of an exported file; they go on here.
 
         Raises `BadExport`, `KeyConflict` or `SessionExists` before anything changes; `existing="skip"` leaves those
         that are here already as they are.
         """
-        done = await transfer.import_(self.store, file, existing=existing)
+        done = await transfer.import_(self.store, file, existing=existing, progress=progress)
         self._arrived()
         return done
 
     def _arrived(self) -> None:
         """Sessions are here that may have something to do."""
 
-    async def _export(self, file: File, births: Iterable[Birth], values: bool, parts: Collection[str]) -> Exported:
+    async def _export(
+        self,
+        file: File,
+        births: Iterable[Birth],
+        values: bool = False,
+        parts: Collection[str] = (),
+        progress: Progress | None = None,
+    ) -> Exported:
         header = Header(version=version(), written_at=self.clock.now(), redacted=list(parts))
-        return await transfer.export(self.store, file, births, header=header, values=values)
+        return await transfer.export(self.store, file, births, header=header, values=values, progress=progress)
 
     # ---- check
 
@@ -148,6 +157,7 @@ class Archive:
         state: str | Sequence[str] | None = ("running", "paused"),
         program: str | None = None,
         labels: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
     ) -> Report:
         """Replay sessions under the code on disk, in a fresh process, without effects; nothing is changed.
 
@@ -165,21 +175,24 @@ class Archive:
             path=[str(Path(entry).resolve()) for entry in sys.path],
         )
         if file is not None:
-            return await _checked(msgspec.structs.replace(request, file=str(Path(file).resolve())), str(file))
+            return await _checked(msgspec.structs.replace(request, file=str(Path(file).resolve())), str(file), progress)
         path = found.path if found is not None else getattr(self.store, "path", None)
         if path is not None:
             source = found.shown if found is not None else self.store.where
-            return await _checked(msgspec.structs.replace(request, database=str(Path(path).resolve())), source)
-        return await self._check_copy(request, ids, wanted)
+            request = msgspec.structs.replace(request, database=str(Path(path).resolve()))
+            return await _checked(request, source, progress)
+        return await self._check_copy(request, ids, wanted, progress)
 
-    async def _check_copy(self, request: Wanted, ids: list[str] | None, wanted: Filter) -> Report:
+    async def _check_copy(
+        self, request: Wanted, ids: list[str] | None, wanted: Filter, progress: Progress | None
+    ) -> Report:
         """Check sessions of a store that another process cannot open."""
         births = await transfer.chosen(self.store, ids, wanted)
         with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
             copy = Path(folder) / "sessions.jsonl"
-            await self._export(copy, births, False, ())
-            chosen = [birth.id for birth in births]
-            return await _checked(msgspec.structs.replace(request, file=str(copy), sessions=chosen), self.store.where)
+            await self._export(copy, births)
+            request = msgspec.structs.replace(request, file=str(copy), sessions=[birth.id for birth in births])
+            return await _checked(request, self.store.where, progress)
 
     # ---- let go
 
@@ -192,6 +205,7 @@ class Archive:
         program: str | None = None,
         labels: Mapping[str, str] | None = None,
         dry_run: bool = False,
+        progress: Progress | None = None,
     ) -> Swept:
         """Delete sessions that have ended (completed or cancelled, unless `states` says otherwise).
 
@@ -204,7 +218,11 @@ class Archive:
         before = None if older_than is None else self.clock.now() - older_than
         _, wanted = _chosen(None, None, program, labels)
         wanted = msgspec.structs.replace(wanted, state=swept_states(states), older_than=before)
-        return await sweep(self.store, wanted, keep_last=keep_last or 0, dry_run=dry_run)
+        return await sweep(self.store, wanted, keep_last=keep_last or 0, dry_run=dry_run, progress=progress)
+
+    async def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """Look for gaps, dangling references and damage; an empty list means that all is well."""
+        return await self.store.verify(progress)
 
 
 def _chosen(
@@ -225,7 +243,7 @@ def _chosen(
     return [sessions] if isinstance(sessions, str) else list(sessions), wanted
 
 
-async def _checked(request: Wanted, source: str) -> Report:
+async def _checked(request: Wanted, source: str, progress: Progress | None) -> Report:
     """Let a process of its own do it, with another hash seed, so that what depends on it shows."""
     seed = secrets.randbelow(2**32 - 2) + 1
     if str(seed) == os.environ.get("PYTHONHASHSEED"):
@@ -238,22 +256,44 @@ async def _checked(request: Wanted, source: str) -> Report:
         stdout=PIPE,
         stderr=PIPE,
         env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        limit=sys.maxsize,  # of a line
     )
     try:
-        said, complaint = await process.communicate(msgspec.json.encode(request))
+        said, complaint = await _conversed(process, msgspec.json.encode(request), progress)
     except BaseException:
         process.kill()
         await process.wait()
         raise
     if process.returncode != 0:
         raise _told(said) or StoreUnavailable(source, _last_line(complaint) or f"it ended with {process.returncode}")
-    return read_report(said, source, seed)
+    return _report(said, source, seed)
 
 
-def _told(said: bytes) -> EverholdError | None:
+async def _conversed(
+    process: asyncio.subprocess.Process, request: bytes, progress: Progress | None
+) -> tuple[list[bytes], bytes]:
+    """Hand over the request; returns the lines of the reply, and the complaint. Lines about progress are passed on."""
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    process.stdin.write(request)
+    process.stdin.close()
+    complaint = asyncio.ensure_future(process.stderr.read())
+    said: list[bytes] = []
+    try:
+        async for line in process.stdout:
+            if not line.startswith(b"["):
+                said.append(line)
+            elif progress is not None:
+                progress(*msgspec.json.decode(line, type=tuple[int, int]))
+        await process.wait()
+        return said, await complaint
+    finally:
+        complaint.cancel()
+
+
+def _told(said: list[bytes]) -> EverholdError | None:
     """The error that the process met, if it is one of ours: its last line has the code and the facts of it."""
     try:
-        told = msgspec.json.decode(said.splitlines()[-1], type=dict[str, Any])
+        told = msgspec.json.decode(said[-1], type=dict[str, Any])
         leaf = next(leaf for leaf in leaves() if leaf.code == told["error"])
         names = inspect.signature(leaf).parameters
         return leaf(**{name: fact for name, fact in told["facts"].items() if name in names})
@@ -261,9 +301,9 @@ def _told(said: bytes) -> EverholdError | None:
         return None
 
 
-def read_report(said: bytes, source: str, seed: int) -> Report:
+def _report(said: list[bytes], source: str, seed: int) -> Report:
     """What `everhold.check` wrote: a line for each session, after one for the file."""
-    first, *lines = said.splitlines()
+    first, *lines = said
     redacted = msgspec.json.decode(first, type=dict[str, list[str]])["redacted"]
     checked = [msgspec.json.decode(line, type=Checked) for line in lines]
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"

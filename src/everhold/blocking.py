@@ -29,7 +29,7 @@ from everhold.core.status import OpenQuery, Status
 from everhold.drive.explain import Explanation
 from everhold.packages.find import refuse_while_loading
 from everhold.ports.program import Call, Clock
-from everhold.ports.store import Problem
+from everhold.ports.store import Problem, Progress
 from everhold.runtime import IDLE, Info, Runtime
 
 R = TypeVar("R")
@@ -242,10 +242,6 @@ class BlockingRuntime:
         """Forget a session; returns how many steps are kept because a fork shares them."""
         return self._wait(self._runtime.delete(session_id))
 
-    def verify(self) -> list[Problem]:
-        """Look for gaps, dangling references and damage; an empty list means that all is well."""
-        return self._wait(self._runtime.verify())
-
     def find(self, name: str) -> SessionId:
         """The session that is meant by its id, by the beginning of it, by its key, or by "@last", the newest."""
         return self._wait(self._runtime.find(name))
@@ -283,17 +279,25 @@ class BlockingRuntime:
         labels: Mapping[str, str] | None = None,
         values: bool = False,
         redact: bool | Collection[str] = False,
+        progress: Progress | None = None,
     ) -> Exported:
         """Write sessions and their children to a file: a path, or one opened in binary mode."""
         return self._wait(
             self._runtime.export(
-                file, sessions, state=state, program=program, labels=labels, values=values, redact=redact
+                file,
+                sessions,
+                state=state,
+                program=program,
+                labels=labels,
+                values=values,
+                redact=redact,
+                progress=progress,
             )
         )
 
-    def import_(self, file: File, *, existing: str = "refuse") -> Imported:
+    def import_(self, file: File, *, existing: str = "refuse", progress: Progress | None = None) -> Imported:
         """Take in the sessions of an exported file; they go on here."""
-        return self._wait(self._runtime.import_(file, existing=existing))
+        return self._wait(self._runtime.import_(file, existing=existing, progress=progress))
 
     def check(
         self,
@@ -303,9 +307,12 @@ class BlockingRuntime:
         state: str | Sequence[str] | None = ("running", "paused"),
         program: str | None = None,
         labels: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
     ) -> Report:
         """Replay sessions under the code on disk, in a fresh process, without effects; nothing is changed."""
-        return self._wait(self._runtime.check(sessions, file=file, state=state, program=program, labels=labels))
+        return self._wait(
+            self._runtime.check(sessions, file=file, state=state, program=program, labels=labels, progress=progress)
+        )
 
     def sweep(
         self,
@@ -316,13 +323,24 @@ class BlockingRuntime:
         program: str | None = None,
         labels: Mapping[str, str] | None = None,
         dry_run: bool = False,
+        progress: Progress | None = None,
     ) -> Swept:
         """Delete sessions that have ended (completed or cancelled, unless `states` says otherwise)."""
         return self._wait(
             self._runtime.sweep(
-                states, older_than=older_than, keep_last=keep_last, program=program, labels=labels, dry_run=dry_run
+                states,
+                older_than=older_than,
+                keep_last=keep_last,
+                program=program,
+                labels=labels,
+                dry_run=dry_run,
+                progress=progress,
             )
         )
+
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """Look for gaps, dangling references and damage; an empty list means that all is well."""
+        return self._wait(self._runtime.verify(progress))
 
     # [[[end]]]
 

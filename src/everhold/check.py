@@ -1,8 +1,9 @@
 """The process that checks sessions: `python -m everhold.check` reads a request and writes what came of each session.
 
 It is started by `Runtime.check`, fresh, with another hash seed than the one that asks. The request is one JSON object
-on standard input (`everhold.archive.Wanted`); the reply is JSON Lines on standard output. What programs print while
-they are loaded or replayed goes to standard error.
+on standard input (`everhold.archive.Wanted`); the reply is JSON Lines on standard output: an object for each session,
+and before it an array that says how much is done, and of how much. What programs print while they are loaded or
+replayed goes to standard error.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -39,29 +40,31 @@ async def check(wanted: Wanted, write: Callable[[Any], None]) -> None:
             reader = Reader(source, name)
             redacted = reader.header.redacted
             write({"redacted": redacted})
+            size = Path(wanted.file).stat().st_size
             for record in _exported(reader, wanted):
+                write([reader.bytes, size])
                 write(examine(record, host, redacted=redacted))
         return
     store = SQLiteStore(wanted.database)
     await store.open()
     try:
         write({"redacted": []})
-        async for record in _stored(store, wanted):
-            write(examine(record, host))
+        ids = wanted.sessions if wanted.sessions is not None else await _fitting(store, wanted)
+        for done, session_id in enumerate(ids):
+            write([done, len(ids)])
+            try:
+                write(examine(await store.load(session_id), host))
+            except UnknownSession:
+                if wanted.sessions is not None:
+                    raise
     finally:
         await store.close()
 
 
-async def _stored(store: SQLiteStore, wanted: Wanted) -> AsyncIterator[Record]:
-    if wanted.sessions is not None:
-        for session_id in wanted.sessions:
-            yield await store.load(session_id)
-        return
-    async for row in pages(store, Filter(state=tuple(wanted.state), program=wanted.program, labels=wanted.labels)):
-        try:
-            yield await store.load(row.birth.id)
-        except UnknownSession:  # deleted meanwhile
-            continue
+async def _fitting(store: SQLiteStore, wanted: Wanted) -> Sequence[str]:
+    """The ids of the sessions that fit; one of them may be deleted before it is its turn."""
+    fits = Filter(state=tuple(wanted.state), program=wanted.program, labels=wanted.labels)
+    return [row.birth.id async for row in pages(store, fits)]
 
 
 def _exported(reader: Reader, wanted: Wanted) -> Iterator[Record]:
@@ -134,6 +137,7 @@ def _apart() -> BinaryIO:
 
 def _write(out: BinaryIO, line: Any) -> None:
     out.write(msgspec.json.encode(line) + b"\n")
+    out.flush()
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ from everhold.packages.hosts import Hosts
 from everhold.packages.settings import Settings, prepare, settings
 from everhold.ports.program import Call, Clock
 from everhold.ports.said import Said
-from everhold.ports.store import Filter, Problem, Store
+from everhold.ports.store import Filter, Store
 
 R = TypeVar("R")
 
@@ -361,10 +361,6 @@ class Runtime(Archive):
     async def delete(self, session_id: str) -> int:
         """Forget a session; returns how many steps are kept because a fork shares them."""
         return await self._runner.delete(session_id)
-
-    async def verify(self) -> list[Problem]:
-        """Look for gaps, dangling references and damage; an empty list means that all is well."""
-        return await self.store.verify()
 
     # ---- how it is put together
 

@@ -259,8 +259,9 @@ def test_the_process_speaks_json_lines(shop: Shop) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "everhold.check"], input=request, capture_output=True, env=dict(os.environ), timeout=60
     )
-    first, only = map(json.loads, done.stdout.splitlines())
+    first, far, only = map(json.loads, done.stdout.splitlines())
 
+    assert far == [0, 1]
     assert (first, only["session_id"], only["verdict"]) == ({"redacted": []}, session_id, "ok")
     assert b"loaded" in done.stderr
 

@@ -182,6 +182,7 @@ class Reader:
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file, self._name = file, name
         self._line = 0
+        self.bytes = 0  # that were read so far
         self.header = self._header()
 
     def __iter__(self) -> Iterator[Carried | ValueLine]:
@@ -241,6 +242,7 @@ class Reader:
         """The next line that is not empty, without its end; nothing at the end of the file."""
         while raw := self._file.readline():
             self._line += 1
+            self.bytes += len(raw)
             if stripped := raw.rstrip(b"\r\n"):
                 return stripped
         return b""

@@ -15,8 +15,8 @@ import msgspec
 
 from everhold.core.errors import BadSetting, Overtaken, UnknownSession
 from everhold.core.session import ENDED, SessionId, State
-from everhold.drive.transfer import pages
-from everhold.ports.store import Filter, Store
+from everhold.drive.transfer import heard, pages
+from everhold.ports.store import Filter, Progress, Store
 
 #: What is swept unless the caller names states.
 USUAL: Final = (State.COMPLETED, State.CANCELLED)
@@ -40,12 +40,16 @@ def swept_states(given: Iterable[str]) -> tuple[State, ...]:
     return tuple(State(name) for name in names) or USUAL
 
 
-async def sweep(store: Store, wanted: Filter, *, keep_last: int, dry_run: bool) -> Swept:
+async def sweep(
+    store: Store, wanted: Filter, *, keep_last: int, dry_run: bool, progress: Progress | None = None
+) -> Swept:
     """Delete the sessions that a filter finds, but for the newest `keep_last` of them."""
     found = [(row.birth, row.head.revision) async for row in pages(store, wanted)][keep_last:]
     deleted: dict[SessionId, int] = {}
+    told = heard(progress)
     kept: dict[SessionId, str] = {}
-    for birth, revision in reversed(found):  # parents before their children
+    for done, (birth, revision) in enumerate(reversed(found)):  # parents before their children
+        told(done, len(found))
         if birth.parent is not None and birth.parent not in deleted:
             reason = await _needed_by(store, birth.parent)
             if reason:

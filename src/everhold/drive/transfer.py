@@ -14,7 +14,7 @@ import asyncio
 import io
 import os
 import tempfile
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -49,7 +49,7 @@ from everhold.drive.exported import (
 )
 from everhold.drive.live import is_noticed
 from everhold.drive.runner import finished
-from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Record, Store, Summary, Write
+from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Progress, Record, Store, Summary, Write
 
 File = str | os.PathLike[str] | BinaryIO
 
@@ -75,6 +75,14 @@ class Imported(msgspec.Struct, frozen=True):
     values: int
 
 
+def heard(progress: Progress | None) -> Progress:
+    """Whom to tell how far something is; nobody, if nobody wants to know."""
+    return _unheard if progress is None else progress
+
+
+def _unheard(done: int, total: int) -> None: ...
+
+
 async def pages(store: Store, wanted: Filter) -> AsyncIterator[Summary]:
     """Every session that a filter finds, newest first, whatever its limit says."""
     wanted = msgspec.structs.replace(wanted, limit=PAGE)
@@ -93,8 +101,8 @@ async def pages(store: Store, wanted: Filter) -> AsyncIterator[Summary]:
 class Exporter:
     """Writes sessions of one store to one file, each with its children."""
 
-    def __init__(self, store: Store, writer: Writer, parts: Collection[str]) -> None:
-        self._store, self._writer, self._parts = store, writer, parts
+    def __init__(self, store: Store, writer: Writer, parts: Collection[str], progress: Progress) -> None:
+        self._store, self._writer, self._parts, self._progress = store, writer, parts, progress
         self.written: dict[SessionId, int] = {}  # the last delivery that was written
         self._wanted: dict[SessionId, Birth] = {}
         self._origins: set[SessionId | None] = set()
@@ -120,6 +128,7 @@ class Exporter:
                 continue
             self._one(record)
             stack += reversed([child async for child in self._children(record)])
+            self._progress(len(self.written), len(self.written) + len(stack))
             await asyncio.sleep(0)
 
     def _before(self, session_id: SessionId) -> SessionId | None:
@@ -188,11 +197,12 @@ async def export(
     *,
     header: Header,
     values: bool,
+    progress: Progress | None = None,
 ) -> Exported:
     """Write these sessions, and their children, to a file. A path gets a new file, whole or not at all."""
     with _writing(file) as target:
         writer = Writer(target, header)
-        exporter = Exporter(store, writer, header.redacted)
+        exporter = Exporter(store, writer, header.redacted, heard(progress))
         await exporter.write(births)
         count = await exporter.values() if values else 0
         writer.close()
@@ -209,18 +219,24 @@ async def chosen(store: Store, ids: Iterable[str] | None, wanted: Filter) -> lis
 # ---- import
 
 
-async def import_(store: Store, file: File, *, existing: str) -> Imported:
+async def import_(store: Store, file: File, *, existing: str, progress: Progress | None = None) -> Imported:
     """Take the sessions of a file in; raises `BadExport`, `SessionExists` or `KeyConflict` before anything changes."""
     if existing not in ("refuse", "skip"):
         raise BadSetting("existing", f"{existing!r} is neither 'refuse' nor 'skip'")
     with reading(file) as (source, name):
         start = source.tell()
-        seen, skipped, values = await _looked_through(store, Reader(source, name), existing)
+        size, told = source.seek(0, os.SEEK_END) - start, heard(progress)
+        source.seek(start)
+        seen, skipped, values = await _looked_through(
+            store, Reader(source, name), existing, lambda read: told(read, 2 * size)
+        )
         last = next((session_id for session_id in reversed(seen) if session_id not in skipped), None)
         source.seek(start)
         taken: list[SessionId] = []
         written = 0
-        for item in Reader(source, name):
+        reader = Reader(source, name)
+        for item in reader:
+            told(size + reader.bytes, 2 * size)
             if isinstance(item, Carried) and item.birth.id not in skipped:
                 durable = item.birth.id == last  # what reaches the disk with it is all that came before
                 written += await _take_in(store, item, values if not taken else [], durable=durable)
@@ -230,7 +246,7 @@ async def import_(store: Store, file: File, *, existing: str) -> Imported:
 
 
 async def _looked_through(
-    store: Store, reader: Reader, existing: str
+    store: Store, reader: Reader, existing: str, told: Callable[[int], object]
 ) -> tuple[list[SessionId], dict[SessionId, None], list[ValueLine]]:
     """Read a file to its end: its sessions, those to skip, and the values. Raises for whatever speaks against it."""
     if reader.header.redacted:
@@ -240,6 +256,7 @@ async def _looked_through(
     values: list[ValueLine] = []
     keys: dict[str, SessionId] = {}
     for item in reader:
+        told(reader.bytes)
         if isinstance(item, ValueLine):
             values.append(item)
             continue

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from everhold.core.errors import BadSetting, StoreUnavailable
+from everhold.ports.store import Progress
 from everhold.stores.sqlite.file import translated
 
+#: Pages that are copied before it is told how far that is.
+PAGES: Final = 256
 
-def copy(source: Path, target: Path) -> int:
+
+def copy(source: Path, target: Path, progress: Progress | None = None) -> int:
     """Copy a whole database into a new file, for this user alone; returns its size. Overwrites nothing."""
     if target.exists():
         raise BadSetting("target", f"{target} is there already; name a file that is not")
@@ -20,20 +26,29 @@ def copy(source: Path, target: Path) -> int:
     except OSError as error:
         raise StoreUnavailable(str(target), error.strerror or str(error)) from None
     try:
-        _backup(source, partial)
+        _backup(source, partial, progress)
         os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)
     return target.stat().st_size
 
 
-def _backup(source: Path, target: Path) -> None:
+def _backup(source: Path, target: Path, progress: Progress | None) -> None:
     origin, copied = sqlite3.connect(source, timeout=10), sqlite3.connect(target)
     try:
-        origin.backup(copied)
+        # In a transaction the copy is of one moment, and need not begin anew when others write.
+        origin.execute("BEGIN")
+        origin.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        origin.backup(copied, pages=PAGES, progress=_told(progress))
         copied.execute("PRAGMA journal_mode = DELETE")  # one file, complete in itself
     except sqlite3.Error as error:
         raise translated(error, str(target)) from None
     finally:
         copied.close()
         origin.close()
+
+
+def _told(progress: Progress | None) -> Callable[[int, int, int], object] | None:
+    if progress is None:
+        return None
+    return lambda status, left, pages: progress(pages - left, pages)
