@@ -5,7 +5,7 @@
     │   ├── UnknownSession    UnknownQuery        NoOpenQuery         ManyOpenQueries
     │   ├── AnswerRefused     BadValue            BadSchema           BadArguments
     │   ├── BadSetting        KeyConflict         BadId               BadStep
-    │   ├── NotAllowed        SessionExists       BadRequest
+    │   ├── NotAllowed        SessionExists       BadRequest          BadHostFile
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            a fair request at the wrong moment: look at the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
@@ -229,6 +229,17 @@ class BadExport(UsageError):
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where} cannot be read as exported sessions: {reason}")
         self.where, self.reason = where, reason
+
+
+class BadHostFile(UsageError):
+    code = "bad_host_file"
+
+    def __init__(self, where: str, reason: str, hint: str = "") -> None:
+        super().__init__(f"{where} cannot be edited: {reason}")
+        self.where, self.reason = where, reason
+        self.hint = (
+            hint or "Nothing was changed. Mend the file, or write it yourself: everhold mcp install HOST --print"
+        )
 
 
 # ---- a fair request at the wrong moment
