@@ -199,7 +199,7 @@ class Reader:
 
 def _plain(text: str) -> str:
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
-    text = re.sub(r"(?:\r*[⠀-⣿] [^\r\n]*…)+\r*\n\r*", "", text)  # a sign of life that is gone when the work is done
+    text = re.sub(r"(?:\r*\w+ [━╸╺ ]+\d+%[ \d:-]*)+\r*\n\r*", "", text)  # a bar is gone when the work is done
     return "\n".join(line.rstrip() if line.strip() else "" for line in text.replace("\r\n", "\n").split("\n"))
 
 

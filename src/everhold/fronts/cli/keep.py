@@ -9,7 +9,7 @@ import click
 
 from everhold.core.errors import BadSetting, NotAllowed
 from everhold.fronts.cli.house import SHORT, Duration, at_terminal, common, opened, pairs, session_argument, settings_of
-from everhold.fronts.cli.paper import busy, footer, json_out, plural, table
+from everhold.fronts.cli.paper import footer, json_out, plural, progress, table
 
 if TYPE_CHECKING:
     from everhold.archive import Swept
@@ -66,8 +66,8 @@ def verify_(database: str | None, as_json: bool) -> int:
     from everhold.fronts.wire import Exit
 
     with opened(database) as house:
-        with busy("verifying", quiet=as_json):
-            problems = house.runtime.verify()
+        with progress("verifying", quiet=as_json) as bar:
+            problems = house.runtime.verify(bar)
         if as_json:
             import msgspec
 
@@ -111,16 +111,22 @@ def gc_(
     told = pairs(labels, "--label")
     with opened(database) as house:
 
-        def sweep(only_look: bool) -> Swept:
-            return house.runtime.sweep(
-                states, older_than=older_than, keep_last=keep_last, program=program, labels=told, dry_run=only_look
-            )
+        def sweep(words: str, *, only_look: bool) -> Swept:
+            with progress(words, quiet=as_json) as bar:
+                return house.runtime.sweep(
+                    states,
+                    older_than=older_than,
+                    keep_last=keep_last,
+                    program=program,
+                    labels=told,
+                    dry_run=only_look,
+                    progress=bar,
+                )
 
-        swept = sweep(True)
+        swept = sweep("looking", only_look=True)
         if swept.deleted and not dry_run:
             _confirm(f"Forget {plural(len(swept.deleted), 'session')} for good?", yes)
-            with busy("deleting", quiet=as_json):
-                swept = sweep(False)
+            swept = sweep("deleting", only_look=False)
         if as_json:
             import msgspec
 
@@ -153,8 +159,8 @@ def copy_(target: str, database: str | None, as_json: bool) -> None:
     found = settings_of(database)
     if found.path is None:
         raise BadSetting("database", f"{found.shown} is not a file; only an SQLite database is copied like this")
-    with opened(database), busy("copying", quiet=as_json):
-        size = copy(found.path, Path(target))
+    with opened(database), progress("copying", quiet=as_json) as bar:
+        size = copy(found.path, Path(target), bar)
     if as_json:
         return json_out({"database": found.shown, "copy": str(Path(target).resolve()), "bytes": size})
     click.echo(f"copied to {target} ({size} bytes)")

@@ -9,7 +9,7 @@ import click
 
 from everhold.core.errors import BadArguments
 from everhold.fronts.cli.house import SHORT, House, common, opened, pairs
-from everhold.fronts.cli.paper import busy, footer, json_out, line, plural
+from everhold.fronts.cli.paper import footer, json_out, line, plural, progress
 
 if TYPE_CHECKING:
     from everhold.drive.check import Checked, Report
@@ -52,7 +52,7 @@ def export_(
         if folder is not None:
             return _as_test(house, ids, folder, as_json)
         target: Any = sys.stdout.buffer if file in (None, "-") else file
-        with busy("exporting", quiet=as_json):
+        with progress("exporting", quiet=as_json) as bar:
             done = house.runtime.export(
                 target,
                 ids or None,
@@ -61,6 +61,7 @@ def export_(
                 labels=pairs(labels, "--label"),
                 values=values,
                 redact=list(parts) or redact,
+                progress=bar,
             )
         if file == "-":
             return
@@ -90,8 +91,8 @@ def import_(file: str, skip: bool, database: str | None, as_json: bool) -> None:
     """Take in the sessions of an exported file; they go on here. - is standard input."""
     source: Any = sys.stdin.buffer if file == "-" else file
     with opened(database, makes=True) as house:
-        with busy("importing", quiet=as_json):
-            done = house.runtime.import_(source, existing="skip" if skip else "refuse")
+        with progress("importing", quiet=as_json) as bar:
+            done = house.runtime.import_(source, existing="skip" if skip else "refuse", progress=bar)
         if as_json:
             told = {"sessions": done.sessions, "skipped": done.skipped, "values": done.values}
             return json_out({"database": house.database, **told})
@@ -125,13 +126,14 @@ def check_(
 
     with opened("memory://" if file is not None and database is None else database) as house:
         ids = [house.session(name) for name in sessions] if file is None else list(sessions)
-        with busy("checking", quiet=as_json):
+        with progress("checking", quiet=as_json) as bar:
             report = house.runtime.check(
                 ids or None,
                 file=file,
                 state=None if all_ else ("running", "paused"),
                 program=program,
                 labels=pairs(labels, "--label"),
+                progress=bar,
             )
         if as_json:
             _as_json(report)

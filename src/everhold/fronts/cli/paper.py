@@ -5,18 +5,26 @@ from __future__ import annotations
 import datetime
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from everhold.core.codec import JSON
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Running, Status, Stopped
 
+if TYPE_CHECKING:
+    from everhold.ports.store import Progress
+
 #: Spaces between two columns.
 GAP: Final = 2
+#: Columns of a terminal that has no room for more than what is needed.
+NARROW: Final = 60
+#: Seconds of work for which no bar is shown.
+MOMENT: Final = 0.5
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -66,15 +74,29 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequen
 
 
 @contextmanager
-def busy(words: str, *, quiet: bool = False) -> Iterator[None]:
-    """A sign of life while something takes long; nothing where nobody looks."""
+def progress(words: str, *, quiet: bool = False) -> Iterator[Progress | None]:
+    """A bar on standard error while something takes long; nothing where nobody looks, or for a moment's work."""
     if quiet or not sys.stderr.isatty():
-        yield
+        yield None
         return
     from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
-    with Console(stderr=True).status(f"{words}…"):
-        yield
+    console = Console(stderr=True)
+    percent = TextColumn("{task.percentage:>3.0f}%")
+    left = [TimeRemainingColumn(compact=True)] if console.width >= NARROW else []
+    width = min(40, max(console.width - len(words) - 20, 5))
+    bar = Bar(TextColumn(words), BarColumn(width), percent, *left, console=console, transient=True)
+    task = bar.add_task(words, total=None)
+    late = threading.Timer(MOMENT, bar.start)
+    late.start()
+    try:
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+    finally:
+        late.cancel()
+        late.join()
+        bar.stop()
 
 
 def footer(database: str) -> None:
