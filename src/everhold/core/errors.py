@@ -12,12 +12,12 @@
     │   └── StillNeeded       Waiting             Cancelled           Failed
     ├── StoreError            the store could not keep its promise: the operator's move
     │   ├── Overtaken         StoreBusy           StoreFull           StoreDamaged
-    │   └── StoreNewer        StoreUnavailable    ReadOnlyStore
+    │   └── StoreNewer        StoreUnavailable    ReadOnlyStore       WorkerFailed
     └── ProgramError          the program broke a rule of being replayable: its author's move
         ├── Diverged          VersionMissing      ForeignCall         ForeignWake
         ├── Stuck             Spinning            Poison              RunsOnImport
         └── BudgetExceeded    AnswerFailed        OutcomeUnknown      Expired
-            ChildFailed       AfterCancel
+            ChildFailed       AfterCancel         TooLarge
 
 Rules
   1. Only leaves are raised. A leaf has a `code`; a branch has none.
@@ -385,6 +385,15 @@ class ReadOnlyStore(StoreError):
         self.where = where
 
 
+class WorkerFailed(StoreError):
+    code = "worker_failed"
+    hint = "Nothing was changed. Look for what is short on this machine (memory, processes), then try again."
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the process that should run the program failed: {reason}")
+        self.reason = reason
+
+
 # ---- the program author's move
 
 
@@ -453,6 +462,15 @@ class Poison(ProgramError):
     def __init__(self, deaths: int) -> None:
         super().__init__(f"{deaths} processes died while they ran this session")
         self.deaths = deaths
+
+
+class TooLarge(ProgramError):
+    code = "too_large"
+    hint = "Ask and return less at once; keep large texts where they are and pass their names."
+
+    def __init__(self, size: int, largest: int) -> None:
+        super().__init__(f"the program said {size:,} bytes at once; at most {largest:,} are taken")
+        self.size, self.largest = size, largest
 
 
 class RunsOnImport(ProgramError):

@@ -19,6 +19,8 @@ FACTS = {
     "step": 3,
     "revision": 7,
     "deaths": 3,
+    "size": 9_000_000,
+    "largest": 8_000_000,
     "seconds": 2.0,
     "found": 2,
     "known": 1,
