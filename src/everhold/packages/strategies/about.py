@@ -1,0 +1,120 @@
+"""What a strategy says of itself, as data: fronts and the reference read it, and so does whoever has to choose.
+
+The cost is a function of the arguments. It counts *answers* (how many questions somebody has to answer) and *rounds*
+(how often one has to wait for answers, when everything that is asked at the same time is answered together).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import Parameter as Named
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.schema import schema_of
+from everhold.ports.program import Program
+
+Task = Annotated[str, msgspec.Meta(min_length=1, description="What is to be solved or written.")]
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A number that is known, or known within bounds."""
+
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return str(self.most) if self.least == self.most else f"{self.least}–{self.most}"
+
+    @property
+    def plain(self) -> JSON:
+        """As fronts show it: the number, or its bounds."""
+        return self.most if self.least == self.most else {"min": self.least, "max": self.most}
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What a call will cost."""
+
+    answers: Span
+    rounds: Span
+
+    @classmethod
+    def exactly(cls, answers: int, rounds: int) -> Estimate:
+        return cls(Span(answers, answers), Span(rounds, rounds))
+
+    @classmethod
+    def between(cls, answers: tuple[int, int], rounds: tuple[int, int]) -> Estimate:
+        return cls(Span(*answers), Span(*rounds))
+
+    def __str__(self) -> str:
+        return f"{_counted(self.answers, 'answer')} in {_counted(self.rounds, 'round')}"
+
+    @property
+    def plain(self) -> dict[str, JSON]:
+        return {"answers": self.answers.plain, "rounds": self.rounds.plain}
+
+
+class Paper(msgspec.Struct, frozen=True):
+    """Where the idea is from."""
+
+    title: str
+    authors: str
+    year: int
+
+    def __str__(self) -> str:
+        return f"{self.authors}, “{self.title}”, {self.year}"
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One argument of a strategy."""
+
+    name: str
+    description: str
+    schema: dict[str, JSON]
+    required: bool
+    default: JSON = None
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A program that makes a model's answer better, with what one has to know to choose it."""
+
+    program: Program[Any, Any]
+    summary: str
+    use_when: str
+    not_when: str
+    papers: tuple[Paper, ...]
+    formula: str  # the cost in words, by the names of the parameters
+    cost: Callable[..., Estimate]  # takes every argument of the program by name
+
+    @property
+    def name(self) -> str:
+        return self.program.name
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return tuple(self._parameter(named) for named in self.program.signature.parameters.values())
+
+    def estimate(self, args: Mapping[str, JSON] | None = None) -> Estimate:
+        """What a call with these arguments costs; raises `BadArguments` as the call itself would."""
+        given = {"task": "any", **(args or {})}
+        bound = self.program.signature.bind(**self.program(**given).args)
+        bound.apply_defaults()
+        return self.cost(**bound.arguments)
+
+    def _parameter(self, named: Named) -> Parameter:
+        schema = dict(schema_of(self.program.types[named.name]))
+        schema.pop("default", None)
+        description = str(schema.pop("description", ""))
+        required = named.default is Named.empty
+        return Parameter(named.name, description, schema, required, None if required else named.default)
+
+
+_ONE: Final = Span(1, 1)
+
+
+def _counted(span: Span, noun: str) -> str:
+    return f"{span} {noun}" if span == _ONE else f"{span} {noun}s"

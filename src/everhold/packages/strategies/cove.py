@@ -1,0 +1,88 @@
+"""Chain of verification: a draft is checked by questions that are answered without looking at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from everhold.packages.strategies.about import Estimate, Paper, Strategy, Task
+from everhold.packages.strategies.prompt import LONG, question, tagged
+from everhold.packages.strategies.reading import answer_in, is_only, listed
+from everhold.ports.context import Context
+from everhold.ports.program import program
+
+_DRAFT = """
+Do the task below. Be concrete: names, numbers and dates where the task asks for them. Write the complete answer after
+a line that begins with ANSWER: and nothing behind it.
+"""
+_PLAN = """
+Below is a draft of an answer. Write questions that check its facts: one fact a question, each understandable without
+the draft, and none that tells the draft's own claim (ask "When was X founded?", not "Was X founded in 1901?").
+Write at most {most} questions, the most doubtful facts first, as a numbered list and nothing else. If the draft states
+nothing that could be checked, write the one word NONE.
+"""
+_CHECK = """
+Answer the question below in one or two sentences, from what you know for certain. If you do not know, say so.
+"""
+_REVISION = """
+Below are a draft of an answer and checks of its facts, which were made without looking at the draft. Write the answer
+anew: keep what the checks confirm, correct what they contradict, and leave out, or mark as uncertain, what they could
+not settle. Write the complete answer after a line that begins with ANSWER: and nothing behind it.
+"""
+
+Checks = Annotated[int, Meta(ge=1, le=20, description="How many questions may be asked to check the draft.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    question: str
+    finding: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    answer: str
+    draft: str
+    checks: list[Check]
+
+
+@program
+async def cove(ctx: Context, task: Task, checks: Checks = 4) -> Verified:
+    """Draft an answer, check its facts independently, and correct it."""
+    ctx.progress(0, 4, "draft")
+    draft = answer_in(await ctx.llm(question(_DRAFT, task=task), max_tokens=LONG))
+    ctx.progress(1, 4, "questions")
+    plan = await ctx.llm(question(_PLAN.format(most=checks), tagged("draft", draft), task=task))
+    questions = [] if is_only(plan, "none") else listed(plan, checks)
+    if not questions:
+        return Verified(draft, draft, [])
+    ctx.progress(2, 4, f"{len(questions)} checks")
+    findings = await ctx.llm_batch([f"{_CHECK.strip()}\n\n{tagged('question', one)}" for one in questions])
+    checked = [Check(one, finding.strip()) for one, finding in zip(questions, findings, strict=True)]
+    ctx.progress(3, 4, "revision")
+    shown = [tagged("check", f"{one.question}\n{one.finding}", label) for label, one in enumerate(checked, 1)]
+    said = await ctx.llm(question(_REVISION, tagged("draft", draft), *shown, task=task), max_tokens=LONG)
+    return Verified(answer_in(said) or draft, draft, checked)
+
+
+def _cost(checks: int, **_: Any) -> Estimate:
+    return Estimate.between((2, checks + 3), (2, 4))
+
+
+STRATEGY = Strategy(
+    program=cove,
+    summary="Checks the facts of a draft by questions that are answered without seeing it, then corrects it.",
+    use_when="The answer states facts that the model may invent: lists, biographies, dates, references.",
+    not_when="The answer is an opinion or a derivation: there is nothing that can be asked apart from it.",
+    papers=(
+        Paper(
+            "Chain-of-Verification Reduces Hallucination in Large Language Models",
+            "Shehzaad Dhuliawala, Mojtaba Komeili, Jing Xu et al.",
+            2023,
+        ),
+    ),
+    formula="checks + 3 answers in 4 rounds; fewer if fewer questions are needed, 2 answers if nothing can be checked",
+    cost=_cost,
+)

@@ -1,0 +1,113 @@
+"""A panel: people of different minds take positions, hear each other, and a moderator concludes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from everhold.packages.strategies.about import Estimate, Paper, Strategy, Task
+from everhold.packages.strategies.prompt import LONG, question, tagged
+from everhold.packages.strategies.reading import answer_in, marked, normal
+from everhold.ports.context import Context
+from everhold.ports.program import program
+
+ROLES: Final = (
+    "the expert, who knows how it is done and why",
+    "the sceptic, who looks for what is wrong or missing",
+    "the practitioner, who has to live with the result",
+)
+_POSITION = """
+You are one member of a panel: {role}. Answer the task below from your own judgement; the others answer apart from you.
+Give your reasons in a few sentences, then your answer after a line that begins with ANSWER: and nothing behind it.
+"""
+_REPLY = """
+You are one member of a panel: {role}. Below are your own position (the draft) and those of the others. Where they are
+right and you are not, change your mind; where they are wrong, say why. Do not agree for the sake of agreement.
+Give your reasons in a few sentences, then your answer after a line that begins with ANSWER: and nothing behind it.
+"""
+_CONCLUSION = """
+You moderate a panel. Below are the last positions of its members. Weigh their reasons, not their number or tone; where
+reasons are even, the majority counts. Write the answer to the task after a line that begins with ANSWER: and nothing
+behind it. If an objection remains that the reader should know, it belongs into the answer.
+"""
+
+Role = Annotated[str, Meta(min_length=1)]
+Roles = Annotated[list[Role], Meta(min_length=1, max_length=12)]
+Seats = Annotated[
+    Roles | None, Meta(description="Who sits on the panel; by default an expert, a sceptic, a practitioner.")
+]
+Debates = Annotated[int, Meta(ge=0, le=5, description="How often they hear each other and answer again.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    role: str
+    answer: str
+    reasons: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    answer: str
+    agreed: bool  # whether all of them ended with the same answer
+    positions: list[Position]
+    debates: int  # how often they heard each other
+
+
+@program
+async def panel(ctx: Context, task: Task, roles: Seats = None, debates: Debates = 1) -> Conclusion:
+    """Let people of different minds take positions, hear each other, and be moderated."""
+    seats = list(roles or ROLES)
+    ctx.progress(0, debates + 2, f"{len(seats)} positions")
+    said = await ctx.llm_batch([question(_POSITION.format(role=role), task=task) for role in seats])
+    held = 0
+    while held < debates and len(seats) > 1 and not _agree(said):
+        held += 1
+        ctx.progress(held, debates + 2, f"debate {held}")
+        heard = [_hearing(role, number, said, task) for number, role in enumerate(seats)]
+        replies = await ctx.llm_batch(heard)
+        said = [reply if reply.strip() else before for reply, before in zip(replies, said, strict=True)]
+    ctx.progress(debates + 1, debates + 2, "conclusion")
+    shown = [tagged("position", text, label) for label, text in enumerate(said, 1)]
+    concluded = answer_in(await ctx.llm(question(_CONCLUSION, *shown, task=task), max_tokens=LONG))
+    positions = [Position(role, answer_in(text), text.strip()) for role, text in zip(seats, said, strict=True)]
+    return Conclusion(concluded or positions[0].answer, _agree(said), positions, held)
+
+
+def _hearing(role: str, own: int, said: list[str], task: str) -> str:
+    """What one of them is asked in a debate: with the positions of the others, and none under a name."""
+    others = [text for number, text in enumerate(said) if number != own]
+    shown = [tagged("position", text, label) for label, text in enumerate(others, 1)]
+    return question(_REPLY.format(role=role), tagged("draft", said[own]), *shown, task=task)
+
+
+def _agree(said: list[str]) -> bool:
+    """Whether everybody gave the same answer, as far as that can be told."""
+    answers = [marked(text, "answer") for text in said]
+    return None not in answers and len({normal(answer or "") for answer in answers}) == 1
+
+
+def _cost(roles: list[str] | None, debates: int, **_: Any) -> Estimate:
+    seats = len(roles or ROLES)
+    if seats == 1:
+        return Estimate.exactly(2, 2)
+    return Estimate.between((seats + 1, seats * (debates + 1) + 1), (2, debates + 2))
+
+
+STRATEGY = Strategy(
+    program=panel,
+    summary="Several roles answer independently, hear each other, and a moderator concludes.",
+    use_when="The task has sides: decisions, reviews, designs, risks. Also for short answers that a debate can settle.",
+    not_when="There is one known way to the answer; a panel only makes it longer.",
+    papers=(
+        Paper(
+            "Improving Factuality and Reasoning in Language Models through Multiagent Debate",
+            "Yilun Du, Shuang Li, Antonio Torralba, Joshua B. Tenenbaum, Igor Mordatch",
+            2023,
+        ),
+    ),
+    formula="roles × (debates + 1) + 1 answers in debates + 2 rounds; no further debate once all agree",
+    cost=_cost,
+)

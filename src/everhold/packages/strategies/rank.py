@@ -1,0 +1,133 @@
+"""Rank: candidates meet in pairs, the better one of each pair goes on, and the last one is the answer.
+
+Judges favour the place an answer stands in. So each pair is judged twice, once in each order; where the two judgements
+contradict each other, dice decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from everhold.packages.strategies.about import Estimate, Paper, Strategy, Task
+from everhold.packages.strategies.approach import approach
+from everhold.packages.strategies.prompt import LONG, question, tagged
+from everhold.packages.strategies.reading import answer_in, choice
+from everhold.ports.context import Context
+from everhold.ports.program import program
+
+_CANDIDATE = """
+Do the task below on your own, as if nobody had tried before. {approach}
+Write the complete answer after a line that begins with ANSWER: and nothing behind it.
+"""
+_MATCH = """
+Two answers to the task below stand here. Which one is better? What counts is, in this order: that it is correct, that
+it does all of the task, that it is clear. Neither length nor order counts.
+Name the deciding difference in one sentence. Then end with the line BETTER: 1 or BETTER: 2.
+"""
+
+Text = Annotated[str, Meta(min_length=1)]
+Given = Annotated[list[Text], Meta(min_length=1, max_length=64)]
+Candidates = Annotated[Given | None, Meta(description="Answers to choose from; without them, `n` are written.")]
+Number = Annotated[int, Meta(ge=1, le=32, description="How many candidates are written if none are given.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    answer: str
+    wins: int  # pairs that it won
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    winner: str
+    loser: str
+    by: str  # "both orders", "one order" (the other could not be read) or "dice"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    answer: str
+    ranking: list[Place]
+    matches: list[Match]
+
+
+@program
+async def rank(ctx: Context, task: Task, candidates: Candidates = None, n: Number = 4) -> Ranking:
+    """Let candidates meet in pairs, and take the one that wins them all."""
+    entered = _distinct(list(candidates) if candidates else await _written(ctx, task, n))
+    left = list(entered)
+    ctx.rng().shuffle(left)  # so that whoever made the list did not make the pairs
+    wins = dict.fromkeys(entered, 0)
+    matches: list[Match] = []
+    while len(left) > 1:
+        ctx.progress(len(matches), len(entered) - 1, f"{len(left)} candidates are left")
+        played = await _round(ctx, task, left)
+        matches += played
+        for match in played:
+            wins[match.winner] += 1
+        out = {match.loser for match in played}
+        left = [one for one in left if one not in out]
+    ranking = sorted((Place(one, won) for one, won in wins.items()), key=lambda place: -place.wins)
+    return Ranking(left[0], sorted(ranking, key=lambda place: place.answer != left[0]), matches)
+
+
+async def _written(ctx: Context, task: str, n: int) -> list[str]:
+    prompts = [question(_CANDIDATE.format(approach=approach(number)), task=task) for number in range(n)]
+    return [answer_in(said) for said in await ctx.llm_batch(prompts, max_tokens=LONG)]
+
+
+async def _round(ctx: Context, task: str, left: list[str]) -> list[Match]:
+    """Judge neighbours, all pairs at once and each in both orders; an odd one waits."""
+    pairs = list(zip(left[::2], left[1::2], strict=False))
+    prompts = [_match(task, *order) for one, other in pairs for order in ((one, other), (other, one))]
+    said = [choice(text, 2, "better") for text in await ctx.llm_batch(prompts)]
+    return [_decided(ctx, pair, said[2 * i], said[2 * i + 1]) for i, pair in enumerate(pairs)]
+
+
+def _decided(ctx: Context, pair: tuple[str, str], forwards: int | None, backwards: int | None) -> Match:
+    votes = [] if forwards is None else [forwards - 1]
+    votes += [] if backwards is None else [2 - backwards]
+    if len(set(votes)) == 1:
+        first, by = votes[0], "both orders" if len(votes) == 2 else "one order"
+    else:
+        first, by = int(ctx.random() < 0.5), "dice"
+    return Match(pair[first], pair[1 - first], by)
+
+
+def _match(task: str, one: str, other: str) -> str:
+    return question(_MATCH, tagged("candidate", one, 1), tagged("candidate", other, 2), task=task)
+
+
+def _distinct(texts: list[str]) -> list[str]:
+    """Each once; who said nothing stays out, unless nobody said anything."""
+    found = dict.fromkeys(text.strip() for text in texts)
+    return [text for text in found if text] or [""]
+
+
+def _cost(candidates: list[str] | None, n: int, **_: Any) -> Estimate:
+    entered = len(_distinct(candidates)) if candidates else n
+    judged, rounds = 2 * (entered - 1), (entered - 1).bit_length()
+    if candidates:
+        return Estimate.exactly(judged, rounds)
+    return Estimate.between((n, n + judged), (1, 1 + rounds))
+
+
+STRATEGY = Strategy(
+    program=rank,
+    summary="Writes several candidates and compares them in pairs, in both orders, until one is left.",
+    use_when="Candidates are texts that cannot be voted on, and it is easier to compare two than to give marks.",
+    not_when="The answer is short and comparable: self_consistency is cheaper.",
+    papers=(
+        Paper(
+            "Large Language Models are Effective Text Rankers with Pairwise Ranking Prompting",
+            "Zhen Qin, Rolf Jagerman, Kai Hui et al.",
+            2023,
+        ),
+    ),
+    formula="n + 2 × (n − 1) answers in 1 + ⌈log₂ n⌉ rounds; less where candidates are equal, and without n and 1 "
+    "where candidates are given",
+    cost=_cost,
+)

@@ -1,0 +1,80 @@
+"""Reflection: a draft, a critique of it, a revision, until the critic is content or the revisions are used up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from everhold.packages.strategies.about import Estimate, Paper, Strategy, Task
+from everhold.packages.strategies.prompt import LONG, question, tagged
+from everhold.packages.strategies.reading import answer_in, is_verdict
+from everhold.ports.context import Context
+from everhold.ports.program import program
+
+_DRAFT = """
+Do the task below as well as you can. Write the complete answer after a line that begins with ANSWER: and nothing
+behind it.
+"""
+_CRITIQUE = """
+Somebody answered the task below. Look for what is wrong with the answer: errors of fact or logic, parts of the task
+that it misses, claims without support. Check calculations by doing them again. Name each problem in one line and say
+how to mend it; leave out matters of taste.
+End with the line VERDICT: KEEP if the answer can stand as it is, or VERDICT: REVISE if it has to change.
+"""
+_REVISION = """
+An answer to the task below was criticised. Write it anew: mend every problem that is really one, keep what is right,
+and ignore criticism that is mistaken. Write the complete answer after a line that begins with ANSWER: and nothing
+behind it.
+"""
+
+Revisions = Annotated[int, Meta(ge=1, le=10, description="How often the draft may be revised.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Reflection:
+    answer: str
+    settled: bool  # whether the critic had nothing left to say
+    drafts: list[str]
+    critiques: list[str]
+
+
+@program
+async def reflect(ctx: Context, task: Task, revisions: Revisions = 2) -> Reflection:
+    """Draft, criticise and revise, until the critic is content."""
+    ctx.progress(0, 2 * revisions + 1, "draft")
+    drafts = [answer_in(await ctx.llm(question(_DRAFT, task=task), max_tokens=LONG))]
+    critiques: list[str] = []
+    for turn in range(revisions):
+        draft = tagged("draft", drafts[-1])
+        ctx.progress(2 * turn + 1, 2 * revisions + 1, "critique")
+        critique = await ctx.llm(question(_CRITIQUE, draft, task=task))
+        critiques.append(critique.strip())
+        if is_verdict(critique, "keep") or not critique.strip():  # nothing to go by is no reason to change anything
+            return Reflection(drafts[-1], bool(critique.strip()), drafts, critiques)
+        ctx.progress(2 * turn + 2, 2 * revisions + 1, "revision")
+        revised = await ctx.llm(question(_REVISION, draft, tagged("critique", critique), task=task), max_tokens=LONG)
+        drafts.append(answer_in(revised) or drafts[-1])
+    return Reflection(drafts[-1], False, drafts, critiques)
+
+
+def _cost(revisions: int, **_: Any) -> Estimate:
+    most = 2 * revisions + 1
+    return Estimate.between((2, most), (2, most))
+
+
+STRATEGY = Strategy(
+    program=reflect,
+    summary="Writes a draft, criticises it, and revises it until the critic is content.",
+    use_when="A good answer is easier to recognise than to write: code, prose, plans, anything with requirements.",
+    not_when="The model cannot tell right from wrong in this field: it may talk itself out of a right answer.",
+    papers=(
+        Paper("Self-Refine: Iterative Refinement with Self-Feedback", "Aman Madaan, Niket Tandon et al.", 2023),
+        Paper(
+            "Reflexion: Language Agents with Verbal Reinforcement Learning", "Noah Shinn, Federico Cassano et al.", 2023
+        ),
+    ),
+    formula="2 to 2 × revisions + 1 answers, one a round; it ends when the critic is content",
+    cost=_cost,
+)

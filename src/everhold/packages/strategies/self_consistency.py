@@ -1,0 +1,91 @@
+"""Self-consistency: several independent attempts, and the answer that most of them agree on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from everhold.packages.strategies.about import Estimate, Paper, Strategy, Task
+from everhold.packages.strategies.approach import approach
+from everhold.packages.strategies.prompt import question, tagged
+from everhold.packages.strategies.reading import choice, normal, short_answer
+from everhold.ports.context import Context
+from everhold.ports.program import program
+
+_ATTEMPT = """
+Solve the task below on your own, as if nobody had tried before. {approach}
+Reason first. Then end with one line that begins with ANSWER: and holds only the answer, as short as the task allows.
+"""
+_CHOICE = """
+Several attempts at the task below ended with different answers, and none has a majority. Work out which one is right,
+or agrees best with what the others have in common. End with the line CHOICE: and the number of that answer.
+"""
+
+Samples = Annotated[int, Meta(ge=1, le=50, description="How many independent attempts are made, all in one round.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    answer: str
+    votes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    answer: str
+    confidence: float  # the part of all attempts that ended with this answer
+    tally: list[Counted]
+    attempts: list[str]
+
+
+@program
+async def self_consistency(ctx: Context, task: Task, samples: Samples = 5) -> Vote:
+    """Make several independent attempts and take the answer on which most agree."""
+    ctx.progress(0, 2, f"{samples} attempts")
+    prompts = [question(_ATTEMPT.format(approach=approach(number)), task=task) for number in range(samples)]
+    attempts = await ctx.llm_batch(prompts)
+    tally = _tally(attempts)
+    tied = [one for one in tally if one.votes == tally[0].votes]
+    answer = tied[0].answer if tied else ""
+    if len(tied) > 1:
+        ctx.progress(1, 2, f"{len(tied)} answers are even")
+        shown = [tagged("answer", one.answer, label) for label, one in enumerate(tied, 1)]
+        said = await ctx.llm(question(_CHOICE, *shown, task=task))
+        answer = tied[(choice(said, len(tied), "choice") or 1) - 1].answer
+    votes = next((one.votes for one in tally if one.answer == answer), 0)
+    return Vote(answer, votes / samples, tally, [attempt.strip() for attempt in attempts])
+
+
+def _tally(attempts: list[str]) -> list[Counted]:
+    """Answers by the number of attempts that gave them, in the words of the first; who said nothing does not count."""
+    answers = [short for attempt in attempts if (short := short_answer(attempt)) and normal(short)]
+    votes = Counter(normal(answer) for answer in answers)
+    words = {normal(answer): answer for answer in reversed(answers)}
+    return [Counted(words[key], count) for key, count in votes.most_common()]
+
+
+def _cost(samples: int, **_: Any) -> Estimate:
+    if samples == 1:
+        return Estimate.exactly(1, 1)
+    return Estimate.between((samples, samples + 1), (1, 2))
+
+
+STRATEGY = Strategy(
+    program=self_consistency,
+    summary="Makes several independent attempts at once and takes the answer on which most agree.",
+    use_when="The answer is short and can be compared (a number, a name, a choice), and the model is right more often "
+    "than it is wrong in any one way.",
+    not_when="The answer is a text: no two attempts will be equal. Use rank or panel.",
+    papers=(
+        Paper(
+            "Self-Consistency Improves Chain of Thought Reasoning in Language Models",
+            "Xuezhi Wang, Jason Wei, Dale Schuurmans et al.",
+            2022,
+        ),
+    ),
+    formula="samples answers in 1 round; 1 answer and 1 round more if the vote has no single winner",
+    cost=_cost,
+)
