@@ -8,19 +8,17 @@ Rules
 from __future__ import annotations
 
 import sqlite3
-from struct import Struct, error
 from typing import Any, Final
-from zlib import crc32
 
 import msgspec
 
 from everhold.core.codec import dumps, seal
 from everhold.core.errors import KeyConflict, Overtaken, UnknownSession
-from everhold.core.journal import Delivery, decode
+from everhold.core.journal import Delivery
 from everhold.core.journal import seal as delivery_seal
-from everhold.core.metrics import Metrics
 from everhold.core.session import Birth, Head, State
 from everhold.ports.store import Change, Letter, Write
+from everhold.stores.sealed import head_seal, read_head
 
 LIGHT: Final = (
     "UPDATE head_1 SET revision = ?, n = ?, open_from = ?, updated_at = ?, metrics = ?, seal = ?"
@@ -46,19 +44,6 @@ _NOTICE: Final = (
 _EFFECT: Final = "INSERT OR REPLACE INTO effect (session, q, worker, since, seal) VALUES (?, ?, ?, ?, ?)"
 
 _text = msgspec.json.Encoder().encode
-
-
-_numbers = Struct("<qqqqqdd").pack
-_NAN: Final = float("nan")
-
-
-def head_seal(head: Head, metrics: bytes) -> int:
-    due = _NAN if head.due_at is None else head.due_at
-    row = _numbers(head.revision, head.n, head.open_from, head.mail, head.attempts, due, head.updated_at)
-    return crc32(metrics, crc32(row, _STATES[head.state]))
-
-
-_STATES: Final = {state: crc32(state.encode()) for state in State}
 
 
 def light_row(head: Head, fence: int) -> tuple[Any, ...]:
@@ -198,29 +183,3 @@ def _write(run: Any, write: Write, change: Change) -> None:
 HEAD_COLUMNS: Final = (
     "h.ref, h.revision, h.state, h.n, h.open_from, h.due_at, h.updated_at, h.metrics, h.mail, h.attempts, h.seal"
 )
-
-
-#: What a damaged row may raise when it is read.
-UNREADABLE: Final = (ValueError, TypeError, KeyError, AttributeError, error, msgspec.MsgspecError)
-
-
-def read_delivery(ref: int, row: tuple[Any, ...]) -> Delivery:
-    """A delivery from its row; raises one of `UNREADABLE` if the row is damaged."""
-    n, at, answers, asked, notes, sealed = row
-    given, said, rest = answers.encode(), asked.encode(), None if notes is None else notes.encode()
-    if delivery_seal(n, at, given, said, rest) != sealed:
-        raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
-    return decode(n, at, given, said, rest)
-
-
-def read_head(row: tuple[Any, ...]) -> Head:
-    """A head from its row; raises `ValueError` if the row is damaged."""
-    ref, revision, state, n, open_from, due_at, updated_at, metrics, mail, attempts, sealed = row
-    text = metrics.encode()
-    head = Head(ref, revision, State(state), n, open_from, due_at, updated_at, _metrics(text), mail, attempts)
-    if head_seal(head, text) != sealed:
-        raise ValueError(f"the head of session number {ref} does not match its seal")
-    return head
-
-
-_metrics = msgspec.json.Decoder(Metrics).decode

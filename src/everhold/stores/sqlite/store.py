@@ -24,10 +24,11 @@ from everhold.core.journal import Delivery, open_queries
 from everhold.core.query import ANSWERABLE, Kind, Query
 from everhold.core.session import Birth, Head, SessionId, State
 from everhold.ports.store import Change, Effect, Filter, Letter, Problem, Progress, Record, Summary, Worker
+from everhold.stores.sealed import UNREADABLE, read_delivery, read_head
 from everhold.stores.sqlite import verify
 from everhold.stores.sqlite.file import connect, prepare, translated
 from everhold.stores.sqlite.group import Group, newer
-from everhold.stores.sqlite.land import HEAD_COLUMNS, UNREADABLE, read_delivery, read_head
+from everhold.stores.sqlite.land import HEAD_COLUMNS
 
 DURABILITY: Final = ("process", "mixed", "power")
 #: Commits between two checkpoints, and how large the write-ahead log may be before the loop helps.

@@ -15,8 +15,9 @@ from everhold.core.journal import Delivery, open_from, open_queries
 from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Birth, Head
 from everhold.ports.store import Problem, Progress
+from everhold.stores.sealed import UNREADABLE, read_delivery, read_head
 from everhold.stores.sqlite.file import migrations
-from everhold.stores.sqlite.land import HEAD_COLUMNS, UNREADABLE, read_delivery, read_head
+from everhold.stores.sqlite.land import HEAD_COLUMNS
 
 
 def problems(connection: sqlite3.Connection, progress: Progress | None = None) -> list[Problem]:

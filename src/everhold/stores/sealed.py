@@ -1,0 +1,56 @@
+"""Rows with seals: what every durable store writes beside a head or a delivery, and how it reads them back.
+
+A seal is a checksum of a row's content. A row that does not match its seal is damaged, and is never taken for an
+answer.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from everhold.core.journal import Delivery, decode
+from everhold.core.journal import seal as delivery_seal
+from everhold.core.metrics import Metrics
+from everhold.core.session import Head, State
+
+_numbers = Struct("<qqqqqdd").pack
+_NAN: Final = float("nan")
+
+
+def head_seal(head: Head, metrics: bytes) -> int:
+    due = _NAN if head.due_at is None else head.due_at
+    row = _numbers(head.revision, head.n, head.open_from, head.mail, head.attempts, due, head.updated_at)
+    return crc32(metrics, crc32(row, _STATES[head.state]))
+
+
+_STATES: Final = {state: crc32(state.encode()) for state in State}
+
+
+#: What a damaged row may raise when it is read.
+UNREADABLE: Final = (ValueError, TypeError, KeyError, AttributeError, error, msgspec.MsgspecError)
+
+
+def read_delivery(ref: int, row: tuple[Any, ...]) -> Delivery:
+    """A delivery from its row; raises one of `UNREADABLE` if the row is damaged."""
+    n, at, answers, asked, notes, sealed = row
+    given, said, rest = answers.encode(), asked.encode(), None if notes is None else notes.encode()
+    if delivery_seal(n, at, given, said, rest) != sealed:
+        raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
+    return decode(n, at, given, said, rest)
+
+
+def read_head(row: tuple[Any, ...]) -> Head:
+    """A head from its row; raises `ValueError` if the row is damaged."""
+    ref, revision, state, n, open_from, due_at, updated_at, metrics, mail, attempts, sealed = row
+    text = metrics.encode()
+    head = Head(ref, revision, State(state), n, open_from, due_at, updated_at, _metrics(text), mail, attempts)
+    if head_seal(head, text) != sealed:
+        raise ValueError(f"the head of session number {ref} does not match its seal")
+    return head
+
+
+_metrics = msgspec.json.Decoder(Metrics).decode
