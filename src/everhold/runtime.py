@@ -13,7 +13,7 @@ import asyncio
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -104,22 +104,22 @@ class Runtime(Archive):
         idle: float = IDLE,
         ttl: float = TTL,
         recover: bool = True,
+        dice: Callable[[int], int] = secrets.randbits,
     ) -> None:
         self.store = store
         self.clock: Clock = clock or SystemClock()
         self._settings = found
-        self._recover = recover
+        self._recover, self._dice = recover, dice
         self._programs: dict[str, Any] = {}
         inline = answerer(llm)
         self._check = getattr(inline, "check", None)  # an answerer that cannot work says so before anything is asked
         worker = f"w-{secrets.token_hex(8)}"
         kinds = () if inline is None else getattr(inline, "kinds", (Kind.LLM,))
         answerers = {kind: inline for kind in kinds if inline is not None}
-        stepper = Stepper(store, self.clock, worker, lambda query: query.kind in answerers and query.to is None)
-        self._host = Hosts(self._find)
-        self._sessions = Sessions(store, self._host, stepper, Observers(observers), cache=cache)
+        self.host = Hosts(self._find)  #: begins lives of programs; for whoever replays
+        stepper = Stepper(store, self.clock, worker)
+        self._sessions = Sessions(store, self.host, stepper, Observers(observers), cache=cache)
         self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, ttl=ttl)
-        stepper.introduce = self._dispatch.introduce
         self._runner = Runner(self._sessions, self._dispatch, self.clock)
         self._caretaker = Caretaker(self._sessions, self._runner, self._dispatch, self.clock, idle=idle, ttl=ttl)
         self._opened = False
@@ -161,7 +161,7 @@ class Runtime(Archive):
         await self._dispatch.release()
         for live in self._sessions.all():
             self._sessions.drop(live)
-        await self._host.close()
+        await self.host.close()
         await self.store.close()
 
     # ---- run
@@ -188,7 +188,7 @@ class Runtime(Archive):
         if not isinstance(status, Finished) and not (isinstance(status, Paused) and status.queries):
             status = await self._runner.wait(status.session_id, wait)
         if isinstance(status, Finished):
-            return _result(call, status)
+            return result(call, status)
         raise _waiting(status)
 
     async def start(
@@ -280,7 +280,7 @@ class Runtime(Archive):
         record = await self.store.load(session_id)
         workers = {worker.id: worker for worker in await self.store.workers()}
         living = await self._dispatch.alive()
-        return await explain(record, self._sessions.host, workers, living, self.clock.now())
+        return await explain(record, self.host, workers, living, self.clock.now())
 
     async def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
         """The open questions of all sessions, oldest first."""
@@ -346,13 +346,13 @@ class Runtime(Archive):
         now = self.clock.now()
         birth = msgspec.structs.replace(
             origin,
-            id=mint(now, secrets.randbits(96)),
+            id=mint(now, self._dice(96)),
             created_at=now,
             key=_key(key),
             title=_text("title", title) or origin.title,
             parent=None,
             parent_query=0,
-            seeds=[Seed(0, secrets.token_hex(12))],
+            seeds=[Seed(0, f"{self._dice(96):024x}")],
         )
         given = None if answer is _UNSET else Given(query_id, answer)
         status = await self._runner.fork(session_id, birth, at, given)
@@ -389,12 +389,12 @@ class Runtime(Archive):
             raise NotAProgram(repr(call), "run and start take a call of a program: runtime.run(my_program(x=1))")
         program, now = call.program, self.clock.now()
         return Birth(
-            id=mint(now, secrets.randbits(96)),
+            id=mint(now, self._dice(96)),
             program=program.ref,
             version=program.version,
             args=call.args,
             created_at=now,
-            seeds=[Seed(0, secrets.token_hex(12))],
+            seeds=[Seed(0, f"{self._dice(96):024x}")],
             key=_key(key),
             title=_text("title", title),
             labels=_texts("labels", labels),
@@ -477,7 +477,8 @@ def _store(found: Settings, durability: str) -> Store:
     raise MissingExtra("postgres", f"the database {found.shown}")
 
 
-def _result(call: Call[R], status: Finished) -> R:
+def result(call: Call[R], status: Finished) -> R:
+    """What a call returned, as its annotation says."""
     value = status.result
     wanted = call.program.types.get("return", Any)
     try:

@@ -12,6 +12,7 @@ from typing import Any
 
 from everhold.answerers.command import Command
 from everhold.answerers.function import Function
+from everhold.answerers.real import refuse_in_tests
 from everhold.answerers.script import Script
 from everhold.core.errors import BadSetting, MissingExtra
 from everhold.core.query import Query
@@ -33,6 +34,7 @@ def answerer(spec: Spec) -> Answerer | None:
             return None
         case str():
             if _MODEL.fullmatch(spec):
+                refuse_in_tests(repr(spec))
                 raise MissingExtra("models", f"the model {spec!r}")
             raise BadSetting("llm", f"{spec!r} is no model; a command is everhold.Command({spec!r})")
         case list() | dict() | tuple():

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from everhold.answerers.real import refuse_in_tests
 from everhold.answerers.right import MODEL, refuse_others
 from everhold.core.codec import JSON, dumps
 from everhold.core.errors import AnswerFailed, BadSetting
@@ -51,12 +52,14 @@ class Command:
         return f"Command({shlex.join(self.argv)!r})"
 
     def check(self) -> None:
-        """Raise `BadSetting` if there is no such command here."""
+        """Raise `BadSetting` if there is no such command here, or where a test runs."""
+        refuse_in_tests(repr(self))
         if shutil.which(self.argv[0]) is None:
             raise BadSetting("answer_with", f"there is no command {self.argv[0]!r} here that can be run")
 
     async def answer(self, query: Query, session_id: str) -> str:
         refuse_others(self.kinds, query)
+        refuse_in_tests(repr(self))
         text = question(query).encode()
         loop = asyncio.get_running_loop()
         async with self._slots.setdefault(loop, asyncio.Semaphore(self.at_once)):

@@ -85,7 +85,7 @@ def _in_order(answers: Sequence[Any], where: str) -> Callable[[Query], Any]:
 
 
 def _by_pattern(answers: Mapping[Any, Any]) -> Callable[[Query], Any]:
-    table = [(_matcher(pattern), _taken(pattern, answer)) for pattern, answer in answers.items()]
+    table = [(matcher(pattern), _taken(pattern, answer)) for pattern, answer in answers.items()]
 
     def take(query: Query) -> Any:
         text = query.prompt or query.name
@@ -103,7 +103,7 @@ def _taken(pattern: Pattern, answer: Any) -> Callable[[Query], Any]:
     return lambda query: answer
 
 
-def _matcher(pattern: Pattern) -> Callable[[str], object]:
+def matcher(pattern: Pattern) -> Callable[[str], object]:
     if isinstance(pattern, re.Pattern):
         return pattern.search
     if pattern.startswith("re:"):

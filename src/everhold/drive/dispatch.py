@@ -54,19 +54,30 @@ PATIENCE: Final = 1.0
 CANNOT: Final = (NotAllowed, BadSetting, MissingExtra)
 
 
+#: Session, query and the function it asks to be called; gives what is called.
+Instead = Callable[[str, Query, Callable[[], Any]], Callable[[], Any]]
+
+
 class Dispatch:
     def __init__(
         self, sessions: Sessions, answerers: Mapping[Kind, Answerer], clock: Clock, worker: str, *, ttl: float
     ) -> None:
         self._sessions = sessions
-        self._answerers = answerers
         self._clock = clock
         self.worker = worker
         self._ttl = ttl
         self._known = False
         self._beaten = 0.0  # when this process last said that it lives
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.instead: Instead | None = None  # what is called in the place of a function
         sessions.dispatch = self.start
+        sessions.stepper.introduce = self.introduce
+        self.answer_with(answerers)
+
+    def answer_with(self, answerers: Mapping[Kind, Answerer]) -> None:
+        """Who answers from now on, by the kind of query. What is open already is taken up by `adopt`."""
+        self._answerers = answerers
+        self._sessions.stepper.answers(self.inline)
 
     def inline(self, query: Query) -> bool:
         """Whether this process answers such a query itself."""
@@ -150,8 +161,11 @@ class Dispatch:
             if query.kind is Kind.CALL:
                 if effect is None:
                     raise AnswerFailed(f"{query.name} is not known to this process")
+                if self.instead is not None:
+                    effect = self.instead(session_id, query, effect)
                 return Answer(query.q, await self._call(query, effect))
-            said = await self._answerers[query.kind].answer(query, session_id)
+            asked = query if effect is None else in_full(query, effect())
+            said = await self._answerers[query.kind].answer(asked, session_id)
             return answered(query, said)
         except (asyncio.CancelledError, *CANNOT):
             raise
@@ -300,6 +314,11 @@ async def run(effect: Callable[[], Any]) -> Any:
     return await found if inspect.isawaitable(found) else found
 
 
+def in_full(query: Query, whole: Query) -> Query:
+    """A query that is stored by reference, with everything it stands for."""
+    return msgspec.structs.replace(whole, q=query.q, key=query.key, args=query.args)
+
+
 def answered(query: Query, said: Any) -> Answer:
     """What an answerer returned, checked and ready to be kept."""
     usage: Usage | None = None
@@ -314,7 +333,7 @@ def answered(query: Query, said: Any) -> Answer:
 
 def fitted(query: Query, value: Any) -> Any:
     """The value as it will be stored; raises `AnswerRefused` or `BadValue` if it does not fit the query."""
-    if query.schema is None and query.kind not in (Kind.LLM, Kind.INPUT):
+    if query.schema is None and (query.kind not in (Kind.LLM, Kind.INPUT) or query.args is not None):
         return plain(value, "the answer")
     if type(value) is str and query.schema is None:
         return value if value.isascii() else plain(value, "the answer")

@@ -34,7 +34,7 @@ class Sessions:
         self._observed = bool(observers)
         self.dispatch: Callable[[Live, Said], None] = lambda live, said: None
         self.poke: Callable[[], None] = lambda: None
-        self._stepper = stepper
+        self.stepper = stepper
         self.jobs: dict[str, dict[int, asyncio.Task[Any]]] = {}  # what this process works on, by session
         self._lives: OrderedDict[str, Live] = OrderedDict()
         self._loading: dict[str, asyncio.Lock] = {}
@@ -131,7 +131,7 @@ class Sessions:
         """The step of `Stepper.plain`: returns the next question, if that is all there is to tell."""
         if self._observed:
             return await self.step(live, [answer])
-        done = await self._stepper.plain(live, query, answer)
+        done = await self.stepper.plain(live, query, answer)
         if type(done) is Said:
             self._concerns(live, done, None)
         elif live.id in self._watchers:
@@ -141,7 +141,7 @@ class Sessions:
     async def step(self, live: Live, answers: list[Answer], **more: Any) -> Said:
         """One step of a live session whose lock is held; afterwards everybody concerned is told."""
         due = live.head.due_at
-        said = await self._stepper.step(live, answers, **more)
+        said = await self.stepper.step(live, answers, **more)
         self._concerns(live, said, due)
         return said
 
@@ -167,7 +167,7 @@ class Sessions:
 
     async def end(self, live: Live, outcome: Outcome, *, cancel: str | None = None) -> None:
         """End a session without asking its program. The lock is held."""
-        said = await self._stepper.end(live, outcome, cancel)
+        said = await self.stepper.end(live, outcome, cancel)
         for task in self.jobs.pop(live.id, {}).values():
             task.cancel()
         self._ended(live)
@@ -178,13 +178,13 @@ class Sessions:
 
     async def retry(self, live: Live, failed: Delivery, ends: list[Answer]) -> Said:
         """Hand a failed session its last delivery again. The lock is held."""
-        said = await self._stepper.retry(live, failed, ends)
+        said = await self.stepper.retry(live, failed, ends)
         self._told(live, said)
         return said
 
     async def branch(self, live: Live, answers: list[Answer]) -> Said:
         """Give a fork its first commit. The lock is held."""
-        said = await self._stepper.branch(live, answers)
+        said = await self.stepper.branch(live, answers)
         self._told(live, said)
         return said
 

@@ -57,16 +57,21 @@ class Way(msgspec.Struct):
 
 
 class Stepper:
-    """Makes steps on live sessions. `inline` says whether this process answers a query itself."""
+    """Makes steps on live sessions. `Dispatch` says which queries this process answers itself."""
 
-    def __init__(self, store: Store, clock: Clock, worker: str, inline: Callable[[Query], bool]) -> None:
+    def __init__(self, store: Store, clock: Clock, worker: str) -> None:
         self._store = store
         self._clock = clock
         self._worker = worker
-        self._inline = inline
-        self._llm = inline(Query(0, ""))  # whether model questions are answered here
+        self._inline: Callable[[Query], bool] = lambda query: False
+        self._llm = False  # whether model questions are answered here
         self._level = getattr(store, "durability", "mixed")
         self.introduce: Callable[[], Awaitable[None]] | None = None  # called before the first mark is made
+
+    def answers(self, inline: Callable[[Query], bool]) -> None:
+        """From now on, `inline` says whether this process answers a query itself."""
+        self._inline = inline
+        self._llm = inline(Query(0, ""))
 
     async def step(
         self,

@@ -128,8 +128,9 @@ class Overtime(SystemExit):
     """
 
 
-def configure(*, mode: str | None = None, limit: float | None = None) -> None:
-    """Set what happens to reported events, and how many seconds one advance may take."""
+def configure(*, mode: str | None = None, limit: float | None = None) -> str:
+    """Set what happens to reported events, and how many seconds one advance may take; returns the mode before."""
+    before = _settings.mode
     if mode is not None:
         if mode not in MODES:
             raise BadSetting("purity", f"{mode!r} is none of {', '.join(MODES)}")
@@ -138,6 +139,7 @@ def configure(*, mode: str | None = None, limit: float | None = None) -> None:
         if not limit > 0:
             raise BadSetting("limit", f"{limit!r} is not a number of seconds")
         _settings.limit = limit
+    return before
 
 
 def overtime() -> Spinning:

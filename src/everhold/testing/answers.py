@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.answerers import Command, Script
-from everhold.answerers.script import _matcher
+from everhold.answerers.script import matcher
 from everhold.core.errors import AnswerFailed, BadSetting
 from everhold.core.journal import Delivery, describe
 from everhold.core.query import Answer, Query
@@ -123,7 +123,7 @@ class StandIns:
 
     def add(self, given: Mapping[str, Any]) -> None:
         for pattern, value in given.items():
-            self._table.insert(0, (_matcher(pattern) if "*" in pattern else _named(pattern), value))
+            self._table.insert(0, (matcher(pattern) if "*" in pattern else _named(pattern), value))
 
     def find(self, query: Query) -> list[Any]:
         """The stand-in for a call, as a list of one; nothing if there is none."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Collection, Mapping
+import itertools
+from collections.abc import Callable, Collection
 from typing import Any
 
-import msgspec
-
-from everhold.core.budget import Budget
-from everhold.core.query import FOR_PEOPLE, Answer, Kind, Query
-from everhold.core.session import Birth, Seed, mint
+from everhold.core.query import FOR_PEOPLE, Kind, Query
+from everhold.core.session import Birth
 from everhold.ports.program import Answerer, Call
 from everhold.ports.store import Record, Store
 from everhold.runtime import Runtime
@@ -37,22 +35,19 @@ class House(Runtime):
     """The runtime of one test, or of one life between two crashes."""
 
     def __init__(self, store: Store, clock: StillClock, stand_ins: StandIns) -> None:
-        super().__init__(store, clock=clock, recover=False, idle=1e12)
+        numbers = itertools.count(1)
+        super().__init__(store, clock=clock, recover=False, idle=1e12, dice=lambda bits: next(numbers))
         self.still = clock
         self.stand_ins = stand_ins
         self.called: list[Query] = []  # the calls that were run, in order
-        self._born = 0
-        self._answerers: dict[Kind, Answerer] = self._dispatch._answerers  # type: ignore[assignment]
-        self._plainly = self._dispatch._outcome
-        self._dispatch._outcome = self._outcome  # type: ignore[method-assign]
+        self._recorded: Recorded | None = None
+        self._dispatch.instead = self._instead
 
     def answer_with(self, answerer: Answerer | None, *, people: bool) -> None:
         """Who answers from now on: models' questions, and with `people` those for people too."""
-        self._answerers.clear()
-        if answerer is not None:
-            kinds = {Kind.LLM, *FOR_PEOPLE} if people else {Kind.LLM}
-            self._answerers.update(dict.fromkeys(kinds, answerer))
-        self._sessions._stepper._llm = answerer is not None
+        kinds = () if answerer is None else (Kind.LLM, *FOR_PEOPLE) if people else (Kind.LLM,)
+        self._dispatch.answer_with({kind: answerer for kind in kinds if answerer is not None})
+        self._recorded = answerer if isinstance(answerer, Recorded) else None
 
     async def adopt(self) -> None:
         """Let whoever answers now take what was open before."""
@@ -106,45 +101,23 @@ class House(Runtime):
 
     # ---- instead of what the runtime does
 
-    def _birth(
-        self,
-        call: Call[Any],
-        key: str | None,
-        title: str,
-        labels: Mapping[str, str] | None,
-        metadata: Mapping[str, str] | None,
-        budget: Budget | Mapping[str, int] | None,
-    ) -> Birth:
-        birth = super()._birth(call, key, title, labels, metadata, budget)
-        self._born += 1
-        birth = msgspec.structs.replace(
-            birth, id=mint(birth.created_at, self._born), seeds=[Seed(0, f"{self._born:024x}")]
-        )
+    def _birth(self, call: Call[Any], *more: Any) -> Birth:
+        birth = super()._birth(call, *more)
         self._claim(birth.id, birth.program)
         return birth
 
     def _claim(self, session_id: str, program: str) -> None:
-        for answerer in self._answerers.values():
-            if isinstance(answerer, Recorded):
-                answerer.claim(session_id, program)
+        if self._recorded is not None:
+            self._recorded.claim(session_id, program)
 
-    async def _outcome(self, session_id: str, query: Query, effect: Callable[[], Any] | None) -> Answer:
-        if query.kind is Kind.CALL:
-            self.called.append(query)
-            stand_in = self._stand_in(session_id, query)
-            if stand_in is not None:
-                partial: Any = effect
-                effect = functools.partial(stand_in, *partial.args, **partial.keywords)
-        return await self._plainly(session_id, query, effect)
-
-    def _stand_in(self, session_id: str, query: Query) -> Callable[..., Any] | None:
+    def _instead(self, session_id: str, query: Query, effect: Callable[[], Any]) -> Callable[[], Any]:
+        """What is called in the place of a function: its stand-in, else what was recorded, else itself."""
+        self.called.append(query)
         if found := self.stand_ins.find(query):
-            return standing(found[0])
-        for answerer in self._answerers.values():
-            if isinstance(answerer, Recorded) and (answer := answerer.find(query, session_id)) is not None:
-                recorded = answer
-                return lambda *args, **kwargs: handed(recorded).value
-        return None
+            partial: Any = effect
+            return functools.partial(standing(found[0]), *partial.args, **partial.keywords)
+        answer = None if self._recorded is None else self._recorded.find(query, session_id)
+        return effect if answer is None else lambda: handed(answer).value
 
 
 def named(queries: Collection[Query]) -> list[str]:

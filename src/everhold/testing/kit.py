@@ -21,13 +21,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from everhold.answerers import real
 from everhold.blocking import BlockingRuntime
 from everhold.core.errors import EverholdError, Waiting
 from everhold.core.status import Finished, OpenQuery, Status
 from everhold.drive.tape import Tape
 from everhold.ports.program import Call
 from everhold.programs import purity
-from everhold.runtime import _result
+from everhold.runtime import result
 from everhold.stores.memory import MemoryStore
 from everhold.testing import network
 from everhold.testing.again import Finding, again
@@ -57,9 +58,8 @@ class Kit:
         self._quiet, self._offline = ExitStack(), ExitStack()
 
     def __enter__(self) -> Self:
-        before = purity._settings.mode
-        self._quiet.callback(purity.configure, mode=before)
-        purity.configure(mode="refuse")
+        self._quiet.callback(purity.configure, mode=purity.configure(mode="refuse"))
+        self._quiet.enter_context(real.refused())
         self._offline.enter_context(network.refused())
         self._quiet.push(self._offline)
         self._quiet.enter_context(self._blocking)
@@ -114,7 +114,7 @@ class Kit:
         status = session.status
         if not isinstance(status, Finished):
             raise Waiting(session.session_id, session.queries, None, session.waits_for)
-        return _result(call, status)
+        return result(call, status)
 
     def skip(self, **time: float) -> Session | None:
         """Let time pass: skip(days=3), skip(hours=1). Timers and expiries on the way come each at its moment."""
@@ -212,7 +212,7 @@ class Kit:
 
     async def _again(self, record: Any) -> list[Finding]:
         try:
-            return again(record, self._house._sessions.host, self._allowed)
+            return again(record, self._house.host, self._allowed)
         except EverholdError as error:
             return [Finding(0, "the beginning", f"{error} [{error.code}]")]
 
@@ -246,10 +246,10 @@ class Kit:
             raise AssertionError(f"{tape.birth.program} asks or ends otherwise than in {path.name}\n{found}\n{words}")
 
     async def _difference(self, tape: Tape) -> str:
-        return tape.difference(self._house._sessions.host)
+        return tape.difference(self._house.host)
 
     async def _accept(self, tape: Tape, path: Path) -> None:
-        tape.updated(self._house._sessions.host).write(path)
+        tape.updated(self._house.host).write(path)
         self.accepted.append(path)
 
     # ---- how it is put together

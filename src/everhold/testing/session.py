@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from everhold.answerers.script import _matcher
+from everhold.answerers.script import matcher
 from everhold.core.journal import describe
 from everhold.core.query import Kind, Query
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Status
@@ -131,7 +131,7 @@ class Session:
     def assert_failed(self, pattern: str = "*") -> None:
         """It failed, with an error that fits."""
         error = self.error
-        if error is None or not _matcher(pattern)(error):
+        if error is None or not matcher(pattern)(error):
             raise AssertionError(f"it did not fail with {pattern!r}: {self.waits_for}")
 
     def _decide(self, value: bool, to: str | None) -> Session:
@@ -161,5 +161,5 @@ def _fits(pattern: str | None) -> Any:
     """Whether a question's prompt or name fits a pattern, as in `everhold.Script`."""
     if pattern is None:
         return lambda query: True
-    matches = _matcher(pattern)
+    matches = matcher(pattern)
     return lambda query: bool(matches(query.prompt or query.name))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from everhold.blocking import BlockingRuntime
     from everhold.core.codec import JSON
     from everhold.packages.settings import Settings
-    from everhold.ports.program import Answerer
+    from everhold.ports.program import Answerer, Host
     from everhold.ports.store import Record, Summary
     from everhold.runtime import Runtime
 
@@ -114,6 +114,11 @@ class House:
     @property
     def database(self) -> str:
         return self.runtime.database
+
+    @property
+    def host(self) -> Host:
+        """Begins lives of programs, for replays."""
+        return self.runtime._runtime.host
 
     def ask(self, act: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
         """Do something async where the runtime lives."""

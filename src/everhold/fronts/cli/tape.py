@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -56,14 +56,10 @@ def replay_(session: str, at: int | None, debug: bool, database: str | None, as_
 def _played(house: House, record: Record, last: int) -> Generator[Played, None, None]:
     from everhold.drive.replay import replay
 
-    for one in replay(record, _host(house)):
+    for one in replay(record, house.host):
         yield one
         if one.recorded.n >= last:
             return
-
-
-def _host(house: House) -> Any:
-    return house.runtime._runtime._sessions.host
 
 
 def _tell(one: Played) -> None:
