@@ -1,0 +1,51 @@
+"""Where a Lua program runs: here if the user vouched for it, else in a worker that can be killed.
+
+Text is never trusted: a model may have written it. A package is trusted while all its files are what they were when
+the user said so. Knowing is left to others: `find` finds a program by reference, `trusted` says whether the user vouched
+for a package's folder, or for a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from everhold.core.errors import VersionMissing
+from everhold.core.metrics import Metrics
+from everhold.core.session import Birth
+from everhold.programs.lua.frame import Limits
+from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.remote import Home, RemoteExecution
+
+
+class LuaHost:
+    def __init__(
+        self,
+        find: Callable[[str, int], Any],
+        trusted: Callable[[Path], bool],
+        *,
+        limits: Limits | None = None,
+        **pool: Any,
+    ) -> None:
+        self._find = find
+        self._trusted = trusted
+        self._home = Home(limits, **pool)
+
+    def begin(self, birth: Birth, meter: Metrics) -> Any:
+        program: LuaProgram = self._find(birth.program, birth.version)
+        if program.version != birth.version:
+            raise VersionMissing(program.name, birth.version, program.version)
+        if program.main is None or not self._is_trusted(program):
+            return RemoteExecution(program, birth, meter, self._home)
+        from everhold.programs.lua.execution import LuaExecution
+
+        return LuaExecution(program, birth, meter)
+
+    def _is_trusted(self, program: LuaProgram) -> bool:
+        main = program.main
+        return main is not None and self._trusted(main.parent if program.is_package else main)
+
+    async def close(self) -> None:
+        """End the workers."""
+        await self._home.close()

@@ -1,0 +1,74 @@
+"""A worker for one execution, spoken to with blocking calls: for those that replay sessions outside of a loop."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from everhold.core.errors import WorkerFailed
+from everhold.core.journal import Reply
+from everhold.programs.lua.frame import HEADER, Limits, Order, Told, framed, told_of
+from everhold.programs.lua.pool import BOOT, Breach, Died, Overtime, error_of
+from everhold.programs.lua.process import Process
+
+
+class Lone:
+    """One process. `end` gives it back."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._process = Process(limits)
+        self._socket = self._process.socket
+        self._socket.settimeout(BOOT)
+        try:
+            self._told()
+        except (Died, Overtime):
+            said = self._process.complaint()
+            self.end()
+            raise WorkerFailed(said or "it ended before it was ready") from None
+        except Breach:
+            self.end()
+            raise WorkerFailed("it began with something else than a greeting") from None
+
+    def work(self, order: Order) -> Reply:
+        """Have one step done; raises `Died`, `Overtime` or `Breach`, after which it is of no use."""
+        self._socket.settimeout(self._limits.wall)
+        try:
+            self._socket.sendall(framed(order))
+        except OSError:
+            raise Died from None
+        told = self._told()
+        if told.trouble is not None:
+            raise error_of(told.trouble)
+        return told.replies[0]
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _told(self) -> Told:
+        (size,) = HEADER.unpack(self._read(HEADER.size))
+        if size > self._limits.largest + 2**20:
+            raise Breach(size)
+        try:
+            return told_of(self._read(size))
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            raise Breach(0) from None
+
+    def _read(self, size: int) -> bytes:
+        found = bytearray()
+        until = time.monotonic() + (self._socket.gettimeout() or 0)
+        while len(found) < size:
+            try:
+                data = self._socket.recv(size - len(found))
+            except TimeoutError:
+                raise Overtime([]) from None
+            except OSError:
+                data = b""
+            if not data:
+                raise Died
+            found += data
+            if time.monotonic() > until:
+                raise Overtime([])
+        return bytes(found)

@@ -1,0 +1,215 @@
+"""A Lua execution in a worker process, as drive sees it.
+
+Rules
+  1. Nothing is remembered here that the journal does not hold: when a worker is gone, or busy with somebody else, the
+     caller is told `Overtaken`, and makes the session again from the store, elsewhere.
+  2. Whoever takes too long, or says too much, fails: that is recorded as the session's outcome, and `retry` hands the
+     same delivery over again.
+  3. A worker that dies is nobody's fault at first; if the next one dies of the same delivery, the session is poison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+from everhold.core.errors import EverholdError, Overtaken, Poison, Spinning, TooLarge, WorkerFailed
+from everhold.core.journal import Reply
+from everhold.core.metrics import Metrics
+from everhold.core.query import Answer
+from everhold.core.session import Birth
+from everhold.core.status import Raised, Stopped
+from everhold.ports.program import Call
+from everhold.programs.lua.frame import Limits, Order, Step, raw, sliced
+from everhold.programs.lua.lone import Lone
+from everhold.programs.lua.pool import Breach, Busy, Died, Gone, Overtime, Pool, Worker
+from everhold.programs.lua.program import LuaProgram
+
+#: Workers that may die of one delivery before its session counts as poison.
+DEATHS: Final = 2
+
+
+class RemoteExecution:
+    remote = True
+
+    def __init__(self, program: LuaProgram, birth: Birth, meter: Metrics, home: Home) -> None:
+        self.program = program
+        self.birth = birth
+        self.meter = meter
+        self.replaying = False
+        self.recorded_versions: dict[str, int] = {}
+        self._home = home
+        self._worker: Worker | None = None
+        self._lone: Lone | None = None
+        self._number = 0
+        self._begun = False
+        self._dropped = False
+
+    # ---- the port
+
+    def entered(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def advance_there(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+        step: Step = (n, at, answers, fired, cancel)
+        if not self._begun:
+            return (await self._live([step], replaying=False))[0]
+        worker = self._worker
+        if worker is None or self._dropped:
+            raise Overtaken(self.birth.id, n)
+        try:
+            await worker.turn(self._home.pool().patience)
+            (reply,) = await worker.work([Order(self._number, [raw(step)])])
+        except (Busy, Gone):
+            self.drop()
+            raise Overtaken(self.birth.id, n) from None
+        except Died:
+            self._worker = None
+            if self._home.died(self.birth.id, n) < DEATHS:
+                raise Overtaken(self.birth.id, n) from None
+            return _ended(step, Poison(DEATHS))
+        except (Overtime, Breach) as error:
+            self._worker = None
+            return _ended(step, self._guilty(error))
+        self._home.went_well(self.birth.id)
+        return self._after([reply])[0]
+
+    async def replay_there(self, steps: list[Step]) -> list[Reply]:
+        return await self._live(steps, replaying=True) if steps else []
+
+    def advance(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+        """One advance in a worker of its own, for those who may block: tapes and checks."""
+        step: Step = (n, at, answers, fired, cancel)
+        if self._lone is None:
+            self._lone = Lone(self._home.limits)
+        order = Order(1, [raw(step)], replaying=self.replaying)
+        if not self._begun:
+            order.birth, order.roots, self._begun = self.birth, list(self.program.roots), True
+        try:
+            return self._lone.work(order)
+        except Died:
+            return _ended(step, Poison(1))
+        except (Overtime, Breach) as error:
+            return _ended(step, self._guilty(error))
+
+    def effect(self, q: int) -> Callable[[], Any] | None:
+        return None
+
+    def child(self, q: int) -> Call[Any] | None:
+        return None
+
+    def drop(self) -> None:
+        self._dropped = True
+        if self._worker is not None:
+            self._worker.drop(self._number)
+            self._worker = None
+        if self._lone is not None:
+            self._lone.end()
+            self._lone = None
+
+    # ---- a life from its beginning
+
+    async def _live(self, steps: list[Step], *, replaying: bool) -> list[Reply]:
+        """Begin in some worker, and again in another if that one dies."""
+        self._begun = True
+        alone = self._home.deaths(self.birth.id) > 0
+        deaths = 0
+        while deaths < DEATHS:
+            worker = await self._home.pool().place(alone=alone or deaths > 0)
+            try:
+                replies = await worker.work(self._orders(worker, steps, replaying))
+            except Gone:
+                continue
+            except Died:
+                deaths += 1
+                continue
+            except (Overtime, Breach) as error:
+                return self._partly(steps, error)
+            return self._settled(worker, steps, replies)
+        if len(steps) > 1:
+            raise Poison(DEATHS)
+        return [_ended(steps[0], Poison(DEATHS))]
+
+    def _settled(self, worker: Worker, steps: list[Step], replies: list[Reply]) -> list[Reply]:
+        if len(replies) < len(steps) and not (replies and replies[-1].outcome):
+            raise WorkerFailed("it answered less than it was asked")
+        if self._dropped:  # while it was under way
+            worker.drop(self._number)
+            raise Overtaken(self.birth.id, steps[-1][0])
+        self._worker = worker
+        return self._after(replies)
+
+    def _orders(self, worker: Worker, steps: list[Step], replaying: bool) -> list[Order]:
+        self._number = next(worker.pool.numbers)
+        worker.held.add(self._number)
+        groups = sliced([raw(step) for step in steps])
+        orders = [Order(self._number, group, replaying=replaying, more=True) for group in groups]
+        orders[0].birth, orders[0].roots = self.birth, list(self.program.roots)
+        orders[-1].more = False
+        return orders
+
+    def _partly(self, steps: list[Step], error: Overtime | Breach) -> list[Reply]:
+        """A life that was cut short. Only its last step can have ended so before; at any other it cannot go on here."""
+        told = error.told if isinstance(error, Overtime) else []
+        guilty = self._guilty(error)
+        if len(told) < len(steps) - 1:
+            raise guilty
+        return [*told, _ended(steps[-1], guilty)]
+
+    def _after(self, replies: list[Reply]) -> list[Reply]:
+        if replies[-1].outcome is not None and self._worker is not None:
+            self._worker.held.discard(self._number)  # it has let go of it already
+            self._worker = None
+        return replies
+
+    def _guilty(self, error: Overtime | Breach) -> EverholdError:
+        limits = self._home.limits
+        if isinstance(error, Overtime):
+            return Spinning(f"{limits.wall:g} s")
+        return TooLarge(error.size, limits.largest) if error.size else Poison(1)
+
+
+class Home:
+    """What the executions of one host share: the pool of the loop that runs now, and the deaths that were counted."""
+
+    def __init__(self, limits: Limits | None = None, **settings: Any) -> None:
+        self.limits = limits or Limits()
+        self._settings = settings
+        self._pool: Pool | None = None
+        self._deaths: dict[str, tuple[int, int]] = {}  # by session: at which delivery, how many
+
+    def pool(self) -> Pool:
+        import asyncio
+
+        if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
+            if self._pool is not None:
+                self._pool.abandon()  # of a loop that has ended
+            self._pool = Pool(self.limits, **self._settings)
+        return self._pool
+
+    def died(self, session_id: str, n: int) -> int:
+        """Count a death; returns how many there were at this delivery."""
+        before, deaths = self._deaths.get(session_id, (n, 0))
+        deaths = deaths + 1 if before == n else 1
+        self._deaths[session_id] = n, deaths
+        return deaths
+
+    def deaths(self, session_id: str) -> int:
+        return self._deaths.get(session_id, (0, 0))[1]
+
+    def went_well(self, session_id: str) -> None:
+        if self._deaths:
+            self._deaths.pop(session_id, None)
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+
+
+def _ended(step: Step, error: EverholdError) -> Reply:
+    """What stands in the journal for an advance that had to be ended from outside."""
+    n, cancel = step[0], step[4]
+    outcome = Raised(f"{type(error).__name__}: {error}", error.code, "", n) if cancel is None else Stopped(cancel)
+    return Reply([], [], None, outcome, None)

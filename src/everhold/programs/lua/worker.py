@@ -1,0 +1,256 @@
+"""The process in which Lua that nobody vouched for runs: it holds executions by number and does what it is told.
+
+It is started by `process.py`, talks over the socket on its descriptor 0, closes itself in before it reads the first
+order, and ends when the socket closes. Nothing that a program does here reaches a terminal, a file or a network.
+
+Rules
+  1. One order at a time. What it holds can be made again from the journal, so the least recently used is let go when
+     there are too many or they grow too large: whoever asks for it is told that it is gone.
+  2. What a program says is measured before it is sent; too much of it is the program's end, not the reader's.
+  3. An advance that takes far too long ends the process even if nobody is left who would.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.errors import EverholdError, TooLarge
+from everhold.core.journal import Reply
+from everhold.core.metrics import Metrics
+from everhold.core.query import Query
+from everhold.core.session import Birth
+from everhold.core.status import Raised
+from everhold.programs.lua.frame import HEADER, SLICE, Limits, Order, Step, Told, Trouble, encode, order_of, step_of
+
+#: Seconds after which a long replay tells how far it is.
+_BREATH: Final = 0.05
+_OUT_OF_MEMORY: Final = 12
+
+Begin = Callable[[Birth, Metrics, list[str], Limits], Any]
+
+
+class Held:
+    """An execution, and what its session has cost so far: a budget is looked at while it runs."""
+
+    def __init__(self, execution: Any, meter: Metrics) -> None:
+        self.execution = execution
+        self.size = 0
+        self._meter = meter
+        self._opened: dict[int, Query] = {}
+
+    def advance(self, step: Step) -> Reply:
+        answers, fired = step[2], step[3]
+        for answer in answers:
+            query = self._opened.pop(answer.q, None)
+            if query is not None:
+                self._meter.answered(query, answer)
+        if answers or fired:
+            self._meter.resumed()
+        with self.execution.entered():
+            reply: Reply = self.execution.advance(*step)
+        for q in reply.withdrawn:
+            self._opened.pop(q, None)
+        if reply.asked:
+            self._meter.paused(reply.asked)
+            for query in reply.asked:
+                self._opened[query.q] = query
+        return reply
+
+
+class Server:
+    """Does orders, one after another. `send` takes the body of a frame."""
+
+    def __init__(self, send: Callable[[bytes], None], begin: Begin, limits: Limits) -> None:
+        self._send = send
+        self._begin = begin
+        self._limits = limits
+        self._held: OrderedDict[int, Held] = OrderedDict()
+        self._size = 0
+
+    def do(self, order: Order) -> None:
+        """Do one order and tell what came of it; one that drops is not answered."""
+        if not order.steps:
+            self._let_go(order.number)
+            return
+        try:
+            self._advance(order)
+        except MemoryError:
+            os._exit(_OUT_OF_MEMORY)  # half done: nothing here can be trusted to go on
+        except Exception as error:
+            self._let_go(order.number)
+            self._send(encode(Told(trouble=_trouble(error))))
+
+    def _advance(self, order: Order) -> None:
+        number = order.number
+        held = self._take(order)
+        if held is None:
+            if not order.more:
+                self._send(encode(Told(gone=True)))
+            return
+        bodies: list[bytes] = []
+        size, since, last = 0, monotonic(), len(order.steps) - 1
+        held.execution.replaying = order.replaying
+        for index, raw in enumerate(order.steps):
+            if bodies and (size > SLICE or index == last or monotonic() - since > _BREATH):
+                self._send(_told(bodies, more=True))
+                bodies, size, since = [], 0, monotonic()
+            body, ended = self._step(held, step_of(raw))
+            bodies.append(body)
+            size += len(body)
+            if ended:
+                self._let_go(number)
+                break
+        held.execution.replaying = False
+        self._send(_told(bodies, more=order.more))
+        self._weigh(number)
+
+    def _step(self, held: Held, step: Step) -> tuple[bytes, bool]:
+        """One advance: what was said, encoded, and whether the program ended."""
+        signal.setitimer(signal.ITIMER_REAL, self._limits.wall * 10)
+        reply = held.advance(step)
+        body = encode(reply)
+        if len(body) > self._limits.largest:
+            error = TooLarge(len(body), self._limits.largest)
+            reply = Reply([], [], None, Raised(f"TooLarge: {error}", error.code, "", step[0]), None)
+            body = encode(reply)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return body, reply.outcome is not None
+
+    # ---- what is held
+
+    def _take(self, order: Order) -> Held | None:
+        if order.birth is not None:
+            self._let_go(order.number)
+            meter = Metrics()
+            held = Held(self._begin(order.birth, meter, order.roots, self._limits), meter)
+            self._held[order.number] = held
+            return held
+        found = self._held.get(order.number)
+        if found is not None:
+            self._held.move_to_end(order.number)
+        return found
+
+    def _let_go(self, number: int) -> None:
+        held = self._held.pop(number, None)
+        if held is not None:
+            self._size -= held.size
+            held.execution.drop()
+
+    def _weigh(self, number: int) -> None:
+        """Let go of what was not used for longest, if all together is too much."""
+        held = self._held.get(number)
+        if held is not None:
+            size = held.execution.memory
+            self._size += size - held.size
+            held.size = size
+        while len(self._held) > self._limits.held or (self._size > self._limits.kept and len(self._held) > 1):
+            self._let_go(next(iter(self._held)))
+
+
+def _told(bodies: list[bytes], *, more: bool) -> bytes:
+    """`Told` with replies that are encoded already."""
+    return b'{"replies":[' + b",".join(bodies) + (b'],"more":true}' if more else b"]}")
+
+
+def _trouble(error: Exception) -> Trouble:
+    if isinstance(error, EverholdError):
+        return Trouble(error.code, str(error), error.hint)
+    return Trouble("", f"{type(error).__name__}: {error}"[:1000])
+
+
+def _begin(birth: Birth, meter: Metrics, roots: list[str], limits: Limits) -> Any:
+    from everhold.programs.lua.execution import LuaExecution
+    from everhold.programs.lua.program import LuaProgram
+
+    return LuaExecution(LuaProgram.found(birth.program, roots=roots), birth, meter)
+
+
+# ---- the process
+
+
+def main() -> None:
+    """Be a worker: the arguments are the limits and the parent's number."""
+    from everhold.programs.lua import jail
+
+    limits = msgspec.json.decode(sys.argv[1], type=Limits)
+    channel = _private_channel()
+    _load()
+    walls = jail.close_in(limits.space, int(sys.argv[2]))
+    _close_standard_error()
+    serve(channel, _begin, limits, walls)
+
+
+def serve(channel: int, begin: Begin, limits: Limits, walls: list[str]) -> None:
+    """Say that we are here, then do orders until there are no more."""
+
+    def send(body: bytes) -> None:
+        _write(channel, HEADER.pack(len(body)) + body)
+
+    send(encode(Told(walls=walls)))
+    server = Server(send, begin, limits)
+    while (body := _frame(channel)) is not None:
+        server.do(order_of(body))
+
+
+def _frame(channel: int) -> bytes | None:
+    head = _read(channel, HEADER.size)
+    return None if head is None else _read(channel, HEADER.unpack(head)[0])
+
+
+def _read(channel: int, size: int) -> bytes | None:
+    """Exactly this many bytes, or None if nobody is left to send them."""
+    found = os.read(channel, size)
+    if len(found) == size:
+        return found
+    parts = [found]
+    missing = size - len(found)
+    while missing:
+        if not parts[-1]:
+            return None
+        parts.append(os.read(channel, min(missing, 2**20)))
+        missing -= len(parts[-1])
+    return b"".join(parts)
+
+
+def _write(channel: int, text: bytes) -> None:
+    sent = os.write(channel, text)
+    if sent < len(text):
+        rest = memoryview(text)[sent:]
+        while rest:
+            rest = rest[os.write(channel, rest) :]
+
+
+def _private_channel() -> int:
+    """The socket under a number of its own; nothing stands on 0 and 1 that could be read or written by mistake."""
+    channel = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+    return channel
+
+
+def _close_standard_error() -> None:
+    """From here on there is nobody to complain to: what started badly has said so before."""
+    os.dup2(1, 2)
+
+
+def _load() -> None:
+    """Load what programs need while files and libraries can still be opened freely."""
+    import traceback  # noqa: F401  (errors are formatted with it)
+
+    import lupa.lua54  # type: ignore[import-untyped]  # noqa: F401
+
+    from everhold.programs.lua import execution, program  # noqa: F401
+
+
+if __name__ == "__main__":
+    main()
