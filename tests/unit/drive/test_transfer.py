@@ -16,6 +16,7 @@ from everhold.core.codec import loads
 from everhold.core.errors import BadExport, BadSetting, KeyConflict, SessionExists, StoreUnavailable, UnknownSession
 from everhold.drive import redact
 from everhold.drive.exported import FORMAT, Reader
+from everhold.programs.python import PythonHost
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
@@ -148,7 +149,7 @@ async def test_an_answer_that_the_program_has_not_seen_moves_along(tmp_path):
         status = await house.there.start(refund(order="7"))
         house.there._programs.clear()
         house.there._sessions.drop(house.there._sessions.cached(status.session_id))
-        house.there._sessions.host._find = _nothing
+        house.there._sessions.host = PythonHost(_nothing)
         await house.there.answer(status.session_id, "broken")
         await house.move()
 

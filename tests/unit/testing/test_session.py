@@ -1,13 +1,16 @@
 """What a test does with the kit: prepared answers, stand-ins, people, time, and what it says should be so."""
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import everhold as eh
 from everhold.core.errors import BadSetting
+from everhold.core.query import Query
 from everhold.testing import Kit, NetworkRefused, NotReplayed
 
 COUNT: list[int] = []
@@ -92,6 +95,51 @@ def test_a_question_that_was_not_recorded_fails_with_what_was_asked(kit: Kit, tm
 def test_a_real_model_is_refused(kit: Kit, model: object) -> None:
     with pytest.raises(BadSetting, match="a real model; in a test it takes"):
         kit.answers(model)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", eh.Command("cat")])
+def test_a_real_model_is_refused_to_other_runtimes_of_the_test_too(kit: Kit, model: Any) -> None:
+    with pytest.raises(BadSetting, match="asks none; give it answers instead"):
+        eh.run(refund(order="7"), database="memory://", llm=model)
+    assert kit.sessions == []
+
+
+@pytest.mark.parametrize("setting", ['llm = "anthropic:claude-sonnet-4-6"', 'answer_with = "cat"'])
+def test_a_real_model_in_the_settings_is_refused_too(
+    kit: Kit, setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from everhold.fronts.cli.app import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "everhold.toml").write_text(f'database = "sqlite:///app.db"\n{setting}\n')
+    (tmp_path / "asks.py").write_text(
+        "import everhold\n\n@everhold.program\nasync def asks(ctx):\n    await ctx.llm('?')\n"
+    )
+    assert main(["run", "asks.py:asks"]) == 2
+    assert "[bad_setting]" in capsys.readouterr().err
+    assert not (tmp_path / "app.db").exists()
+
+
+def test_a_command_that_was_made_ready_before_is_refused_when_it_is_asked(kit: Kit) -> None:
+    """The fixture may come after a runtime: the question stays open for whoever may answer it."""
+    with pytest.raises(BadSetting, match="asks none"):
+        asyncio.run(eh.Command("cat").answer(Query(0, "0:0"), "s-1"))
+
+
+def test_a_real_model_may_be_asked_when_the_test_is_over() -> None:
+    with Kit():
+        pass
+    assert asyncio.run(eh.Command("cat").answer(Query(0, "0:0", prompt="hello"), "s-1")) == "hello"
+
+
+def test_a_fork_throws_the_same_dice_in_every_run() -> None:
+    def ids() -> list[str]:
+        with Kit() as kit:
+            first = kit.start(refund(order="7"))
+            kit.runtime.fork(first.session_id)
+            return [session.session_id.rpartition("-")[2] for session in kit.sessions]
+
+    assert ids() == ids()
 
 
 def test_the_network_is_refused_to_what_programs_call(kit: Kit) -> None:
