@@ -18,7 +18,7 @@ import click
 
 #: The sections of the help, and for each command the module that holds it, as an attribute of its name and `_`.
 GROUPS: Final = {
-    "Run": {"demo": "run", "init": "init", "run": "run", "retry": "run", "fork": "run"},
+    "Run": {"demo": "run", "init": "init", "run": "run", "retry": "run", "fork": "run", "mcp": "mcp"},
     "Look": {
         "sessions": "look",
         "show": "look",
@@ -43,6 +43,7 @@ HELP: Final = {
     "run": "Run a program, or go on with one that stopped.",
     "retry": "Go on from a failed session's last answer, with mended code.",
     "fork": "Begin a session that shares the steps of another; change an answer.",
+    "mcp": "Serve MCP: a host's own model runs strategies and answers them.",
     "sessions": "List sessions, newest first.",
     "show": "Show one session: what was asked, what was answered, how it ended.",
     "explain": "Say why a session is where it is, and what moves it.",

@@ -1,0 +1,80 @@
+"""`everhold mcp`: the MCP server for a host's own model."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import click
+
+from everhold.core.errors import MissingExtra
+from everhold.fronts.cli.house import answerer_of, answering
+from everhold.fronts.cli.mcp_hosts import agent_, install_, uninstall_
+
+HTTP: Final = "127.0.0.1:8711"
+
+
+@click.group("mcp", invoke_without_command=True)
+@click.option("-d", "--database", metavar="ADDRESS", help="Which database; without it, the settings say which.")
+@click.option(
+    "--http",
+    "address",
+    is_flag=False,
+    flag_value=HTTP,
+    metavar="[HOST:PORT]",
+    help=f"Serve over HTTP, at /mcp; {HTTP} if no address is given.",
+)
+@click.option(
+    "--token",
+    envvar="EVERHOLD_MCP_TOKEN",
+    metavar="SECRET",
+    help="What HTTP clients must send as bearer token; needed for any address but loopback.",
+)
+@click.option("--inline", is_flag=True, help="Let the settings' llm or answer_with answer, instead of the host.")
+@answering
+@click.pass_context
+def mcp_(
+    context: click.Context,
+    database: str | None,
+    address: str | None,
+    token: str | None,
+    inline: bool,
+    answers: str | None,
+    answer_with: str | None,
+    at_once: int,
+    timeout: float,
+) -> None:
+    """Serve MCP: a host's own model runs strategies and answers them.
+
+    Without a subcommand it serves: over standard input and output, as hosts start it, or over HTTP.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if address is None:
+        from everhold.fronts.mcp.stdout import guard
+
+        guard()
+    _require()
+    asks = inline or answers is not None or answer_with is not None
+    llm = answerer_of(database, answers, answer_with, at_once, timeout) if asks else None
+    if address is None:
+        from everhold.fronts.mcp.serve import serve
+
+        asyncio.run(serve(database, llm=llm))
+    else:
+        from everhold.fronts.mcp.http import serve as serve_http
+
+        click.echo(f"serving MCP at http://{address}/mcp", err=True)
+        asyncio.run(serve_http(database, llm=llm, address=address, token=token or None))
+
+
+def _require() -> None:
+    """Raise `MissingExtra` if the protocol's library is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        raise MissingExtra("mcp", "the MCP server")
+
+
+for _command in (install_, uninstall_, agent_):
+    mcp_.add_command(_command)

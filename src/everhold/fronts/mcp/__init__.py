@@ -1,0 +1,14 @@
+"""The MCP front: a host's own model runs strategies and answers what they ask.
+
+    house     the runtime behind the tools: opened when it can be, and asked again when it could not
+    tools     the table of tools: names, descriptions, parameters
+    desk      what each tool does, in verbs of the runtime
+    reply     how statuses and errors are told to a model
+    person    questions for people: put to the person at the client, never answered by a tool
+    follow    progress and logs while a call waits
+    lore      prompts, the guide, what strategies cost
+    server    the protocol: tools, prompts and resources of one server
+    serve     standard input and output, or HTTP
+
+The `mcp` library enters only here.
+"""

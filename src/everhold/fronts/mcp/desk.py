@@ -1,0 +1,328 @@
+"""What each tool does, in verbs of the runtime.
+
+Rules
+  1. A tool answers `llm` questions only. Which kind a question has is looked up before anything is handed on; an id
+     means the same question for ever, so nobody can slip another under it.
+  2. A fork through a tool shares nothing that a person decided: what was approved once is not approved twice.
+  3. A call waits at most its `wait` seconds for what it cannot hurry.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+from mcp.server.context import ServerRequestContext
+
+from everhold.core.codec import JSON, same
+from everhold.core.errors import AnswerConflict, AnswerFailed, BadRequest, ManyOpenQueries, NoOpenQuery, NotAllowed
+from everhold.core.journal import Delivery, open_queries
+from everhold.core.query import Kind, Query, Usage, number
+from everhold.core.status import OpenQuery, Paused, Running, Status
+from everhold.fronts.mcp import lore, person, reply
+from everhold.fronts.mcp.follow import Pulse, Teller
+from everhold.fronts.mcp.house import House
+from everhold.fronts.mcp.tools import Again, Answers, Cancel, Catalog, Fork, Listing, Look, One, Run, Said
+from everhold.fronts.wire import dumps
+from everhold.ports.said import Said as Counted
+from everhold.ports.store import Record
+from everhold.runtime import Runtime
+
+#: Seconds a call waits unless it says otherwise.
+WAIT: Final = 30.0
+#: Characters of a prompt or an answer in a list of steps.
+PREVIEW: Final = 200
+_ID: Final = re.compile(r"s-[0-9a-f]{16}-[0-9a-f]{24}")
+
+Context = ServerRequestContext[Any, Any]
+
+
+class Standing(msgspec.Struct):
+    """Where a session stands, and what else the result says of it."""
+
+    status: Status
+    title: str = ""
+    extra: dict[str, JSON] = {}
+
+
+class Desk:
+    """One call's way to the runtime."""
+
+    def __init__(self, house: House, pulse: Pulse, runtime: Runtime, context: Context) -> None:
+        self._house, self._pulse, self._runtime, self._context = house, pulse, runtime, context
+
+    # ---- run and answer
+
+    async def run(self, given: Run) -> Standing:
+        call, title = self._called(given)
+        budget = (
+            None
+            if given.budget is None
+            else {k: v for k, v in msgspec.structs.asdict(given.budget).items() if v is not None}
+        )
+        title = given.title or title
+        status = await self._runtime.start(call, key=given.key, title=title, budget=budget or None, wait=0)
+        title = (await self._runtime.store.load(status.session_id, since=-1)).birth.title if given.key else title
+        extra: dict[str, JSON] = {}
+        estimate = lore.estimate(call.program, call.args)
+        if estimate is not None:
+            extra["estimate"] = estimate
+        return await self.settled(status, title, wait=given.wait, extra=extra)
+
+    def _called(self, given: Run) -> tuple[Any, str]:
+        """The call that is meant, and a title for it."""
+        if sum(one is not None for one in (given.program, given.code, given.code_file)) != 1:
+            raise BadRequest("run", "give exactly one of program, code and code_file")
+        args = given.args or {}
+        if given.program is None:
+            call = self._house.code(given.code, given.code_file, args)
+        else:
+            call = self._house.program(given.program)(**args)
+        return call, lore.title(given.program or given.code_file or "code", args)
+
+    async def answer(self, given: Answers) -> Standing:
+        session_id = await self._meant(given.session_id)
+        record = await self._runtime.store.load(session_id, since=-1)
+        answers = await self._allowed(record, given.answers)
+        by = person.who(self._context)
+        status = await self._runtime.answer_many(session_id, answers, by=by, wait=0)
+        return await self.settled(status, record.birth.title, seen=record.head.n, wait=given.wait)
+
+    async def _allowed(self, record: Record, said: list[Said]) -> dict[str, Any]:
+        """The answers by query id; raises `NotAllowed` for what a model may not answer."""
+        session_id = record.birth.id
+        asked = {q: entry.query for q, entry in open_queries(record.deliveries).items()}
+        if not said:
+            raise BadRequest("answer", "answers is empty")
+        found: dict[str, Any] = {}
+        for one in said:
+            query_id = one.query_id or self._sole(record, asked)
+            q = number(query_id)
+            if q is not None and q not in asked:
+                asked |= _asked((await self._runtime.store.load(session_id)).deliveries)
+            if q in asked:
+                self._refuse_other(session_id, asked[q])
+            value = _value(one)
+            if query_id in found and not _same(found[query_id], value):
+                raise AnswerConflict(session_id, query_id)
+            found[query_id] = value
+        return found
+
+    def _sole(self, record: Record, asked: dict[int, Query]) -> str:
+        """The one open question for a model."""
+        ids = [query.id for query in asked.values() if query.kind is Kind.LLM]
+        if len(ids) == 1:
+            return ids[0]
+        if ids:
+            raise ManyOpenQueries(record.birth.id, [*ids])
+        for query in asked.values():
+            self._refuse_other(record.birth.id, query)
+        raise NoOpenQuery(record.birth.id, record.head.state)
+
+    def _refuse_other(self, session_id: str, query: Query) -> None:
+        if query.kind is not Kind.LLM:
+            command = reply.command(OpenQuery(session_id, query, 0), self._house.option)
+            raise NotAllowed(
+                f"{query.id} of session {session_id} is of the kind {query.kind}: a tool cannot answer it",
+                f"A person answers it: `{command}`, or at this client with the tool `ask_person`.",
+            )
+
+    # ---- look
+
+    async def status(self, given: Look) -> Standing:
+        session_id = await self._meant(given.session_id)
+        status = await self._runtime.status(session_id)
+        record = await self._runtime.store.load(session_id, since=-1)
+        if given.wait:
+            status = (await self.settled(status, "", seen=record.head.n, wait=given.wait)).status
+        extra: dict[str, JSON] = {"program": record.birth.program, "steps": record.head.n + 1}
+        shown = await self._runtime.snapshot(session_id)
+        extra["metrics"] = shown["metrics"]
+        if given.steps:
+            extra["journal"] = _steps((await self._runtime.store.load(session_id)).deliveries)
+        return Standing(status, record.birth.title, extra)
+
+    async def sessions(self, given: Listing) -> dict[str, JSON]:
+        after = None if given.after is None else await self._meant(given.after)
+        listed = await self._runtime.sessions(state=given.state, limit=given.limit, after=after)
+        rows: list[JSON] = [
+            {
+                "session_id": one.session_id,
+                "title": one.title,
+                "state": str(one.state),
+                "program": one.program.replace("\\", "/").rpartition("/")[2],
+                "key": one.key,
+                "steps": one.steps + 1,
+                "updated_at": int(one.updated_at * 1000),
+            }
+            for one in listed
+        ]
+        told: dict[str, JSON] = {"database": self._runtime.database, "sessions": rows}
+        if len(rows) == given.limit:
+            told["next"] = f"For more, call the everhold tool `sessions` with after {listed[-1].session_id!r}."
+        return told
+
+    async def explain(self, given: One) -> dict[str, JSON]:
+        told = await self._runtime.explain(await self._meant(given.session_id))
+        return {
+            "session_id": told.session_id,
+            "state": str(told.state),
+            "because": [*told.because],
+            "moves": [*told.moves],
+        }
+
+    async def strategies(self, given: Catalog) -> dict[str, JSON]:
+        if given.name is not None:
+            return lore.described(self._house.program(given.name))
+        programs, problems = self._house.listed()
+        return lore.listed(programs, problems)
+
+    # ---- change
+
+    async def cancel(self, given: Cancel) -> Standing:
+        session_id = await self._meant(given.session_id)
+        title = (await self._runtime.store.load(session_id, since=-1)).birth.title
+        return Standing(await self._runtime.cancel(session_id, given.reason or ""), title)
+
+    async def retry(self, given: Again) -> Standing:
+        session_id = await self._meant(given.session_id)
+        record = await self._runtime.store.load(session_id, since=-1)
+        status = await self._runtime.retry(session_id, wait=0)
+        return await self.settled(status, record.birth.title, seen=record.head.n, wait=given.wait)
+
+    async def fork(self, given: Fork) -> Standing:
+        session_id = await self._meant(given.session_id)
+        record = await self._runtime.store.load(session_id)
+        self._refuse_decided(record, given)
+        more: dict[str, Any] = {} if given.answer is msgspec.UNSET else {"answer": given.answer}
+        status = await self._runtime.fork(
+            session_id, at=given.at, query_id=given.query_id, title=given.title or "", wait=0, **more
+        )
+        return await self.settled(status, given.title or record.birth.title, seen=record.head.n, wait=given.wait)
+
+    def _refuse_decided(self, record: Record, given: Fork) -> None:
+        """Refuse to carry, or to replace, what somebody else than a model said."""
+        asked = _asked(record.deliveries)
+        last = record.head.n if given.at is None else given.at
+        for delivery in record.deliveries:
+            if delivery.n > last:
+                break
+            for answer in delivery.answers:
+                query = asked.get(answer.q)
+                if query is not None and query.kind in _DECIDED:
+                    raise NotAllowed(
+                        f"step {delivery.n} holds an answer to {query.id}, a question of the kind {query.kind}:"
+                        " a tool cannot carry it into another session",
+                        f"Fork before it (at: {delivery.n - 1}, without an answer), or a person types:"
+                        f" `everhold fork {record.birth.id} --at {last}{self._house.option}`.",
+                    )
+
+    async def ask_person(self, given: Again) -> Standing:
+        session_id = await self._meant(given.session_id)
+        title = (await self._runtime.store.load(session_id, since=-1)).birth.title
+        return Standing(await self._runtime.status(session_id), title)
+
+    # ---- people
+
+    async def heard(self, put: person.Put, responses: dict[str, Any]) -> Standing:
+        """Take what a person said to what was put to them, and say where the session stands."""
+        session_id = put.session_id
+        record = await self._runtime.store.load(session_id, since=-1)
+        status = await self._runtime.status(session_id)
+        for query in reply.others(status):
+            if query.id in put.query_ids and query.id in responses:
+                value = person.answered(query, responses[query.id])
+                if value is not msgspec.UNSET:
+                    status = await self.said(query, value)
+        return await self.settled(status, record.birth.title, seen=record.head.n)
+
+    async def said(self, query: OpenQuery, value: JSON) -> Status:
+        """Hand on what a person said."""
+        by = person.who(self._context) | {"through": "elicitation"}
+        return await self._runtime.answer(query.session_id, value, query_id=query.id, by=by, wait=0)
+
+    # ---- shared
+
+    async def _meant(self, name: str) -> str:
+        return name if _ID.fullmatch(name) else await self._runtime.find(name)
+
+    async def settled(
+        self,
+        status: Status,
+        title: str,
+        *,
+        seen: int = -1,
+        wait: float | None = None,
+        extra: dict[str, JSON] | None = None,
+    ) -> Standing:
+        """Wait for what moves by itself, and tell the client meanwhile what is new after delivery `seen`."""
+        runtime = self._runtime
+        seconds = WAIT if wait is None else wait
+        teller = Teller(self._context, runtime.store, status.session_id, seen)
+        if _moves(status) and seconds and not self._far(status, seconds):
+            status = await self._pulse.during(runtime.wait(status.session_id, seconds), teller)
+        await teller.rest()
+        return Standing(status, title, extra or {})
+
+    def _far(self, status: Status, seconds: float) -> bool:
+        """Whether only a timer is waited for that goes off later."""
+        return (
+            isinstance(status, Paused)
+            and status.waiting_for == ("a timer",)
+            and status.until is not None
+            and status.until > self._runtime.clock.now() + seconds
+        )
+
+
+#: What is not a model's to carry into another session.
+_DECIDED: Final = frozenset({Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL})
+
+
+def _moves(status: Status) -> bool:
+    return isinstance(status, Running) or (isinstance(status, Paused) and not status.queries)
+
+
+def _asked(deliveries: list[Delivery]) -> dict[int, Query]:
+    return {query.q: query for delivery in deliveries for query in delivery.asked}
+
+
+def _value(one: Said) -> Any:
+    if one.error is not None:
+        if one.response is not msgspec.UNSET and one.response is not None:
+            raise BadRequest("answer", "give a response or an error, one of the two")
+        return AnswerFailed(one.error)
+    if one.response is msgspec.UNSET:
+        raise BadRequest("answer", "each answer needs a response, or an error")
+    if one.usage is None:
+        return one.response
+    return Counted(one.response, Usage(one.usage.prompt_tokens, one.usage.completion_tokens))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, AnswerFailed) or isinstance(other, AnswerFailed):
+        return isinstance(one, AnswerFailed) and isinstance(other, AnswerFailed) and one.message == other.message
+    first, second = (value.value if isinstance(value, Counted) else value for value in (one, other))
+    return same(first, second)
+
+
+def _steps(deliveries: list[Delivery]) -> list[JSON]:
+    asked = _asked(deliveries)
+    rows: list[JSON] = []
+    for delivery in deliveries:
+        answers: list[JSON] = [
+            {
+                "query_id": answer.id,
+                "kind": str(asked[answer.q].kind),
+                "prompt": _brief(asked[answer.q].prompt or asked[answer.q].name),
+                "answer": _brief(answer.value if answer.error is None else f"error: {answer.error.get('message')}"),
+            }
+            for answer in delivery.answers
+        ]
+        rows.append({"step": delivery.n, "answers": answers, "asked": [query.id for query in delivery.asked]})
+    return rows
+
+
+def _brief(value: JSON) -> str:
+    words = value if isinstance(value, str) else dumps(value)
+    return words if len(words) <= PREVIEW else words[:PREVIEW] + "…"

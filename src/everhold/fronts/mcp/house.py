@@ -1,0 +1,128 @@
+"""The runtime behind the tools.
+
+Rules
+  1. The server starts whatever is wrong with the database: opening is tried again with every call, and a call that
+     cannot be served says why.
+  2. The host's model answers `llm` questions. Only if the person who starts the server says so, an answerer of this
+     process does.
+  3. A model names a program by what can be found by name here. It cannot make this process load a Python file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+
+from everhold.answerers import Spec
+from everhold.core.errors import BadRequest, EverholdError, NotAllowed, StoreUnavailable
+from everhold.core.observe import Observer
+from everhold.core.query import Query
+from everhold.packages.find import find, is_path, known
+from everhold.packages.settings import DEFAULT, Settings, settings
+from everhold.ports.program import Call
+from everhold.runtime import Runtime, open
+
+#: Bytes of Lua that a call may bring.
+MOST_CODE: Final = 1_000_000
+
+
+class Parked:
+    """Answers nothing: every question waits for the host."""
+
+    kinds: tuple[()] = ()
+
+    async def answer(self, query: Query, session_id: str) -> Any:
+        raise NotAllowed(f"{query.id} waits for the host", "Answer it with the tool `answer`.")
+
+
+class House:
+    """An open runtime, or the reason why there is none."""
+
+    def __init__(self, database: str | None = None, *, llm: Spec = None, observer: Observer | None = None) -> None:
+        self._database = database
+        self._llm = Parked() if llm is None else llm
+        self._observers = () if observer is None else (observer,)
+        self._runtime: Runtime | None = None
+        self._found: Settings | None = None
+        self._opening = asyncio.Lock()
+
+    async def runtime(self) -> Runtime:
+        """The open runtime; raises what keeps it from being opened."""
+        if self._runtime is None:
+            async with self._opening:
+                if self._runtime is None:
+                    self._runtime = await self._opened()
+        return self._runtime
+
+    async def _opened(self) -> Runtime:
+        self._found = found = settings(self._database)
+        runtime = open(self._database, llm=self._llm, observers=self._observers)
+        try:
+            return await runtime.__aenter__()
+        except EverholdError:
+            raise
+        except Exception as error:  # whatever a broken file or folder brings about
+            raise StoreUnavailable(found.shown, f"{type(error).__name__}: {error}") from error
+
+    async def close(self) -> None:
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            await runtime.close()
+
+    @property
+    def option(self) -> str:
+        """What a person adds to a command so that it reads this database; empty where it does anyway."""
+        found = self._found
+        if found is None or found.source.get("database") == DEFAULT:
+            return ""
+        return f" -d {found.path or found.shown}"
+
+    # ---- programs
+
+    def program(self, name: str) -> Any:
+        """The program that a model means."""
+        found = self._settings()
+        if ":" in name or is_path(name) or name.endswith(".lua"):
+            for program in known(found.programs, root=found.root).programs:
+                if program.ref == name:
+                    return program
+            raise NotAllowed(
+                f"{name!r} is not a name: over MCP a program is started by its name",
+                "The tool `strategies` lists the names. To add a program, list it under `programs` in everhold.toml.",
+            )
+        return find(name, programs=found.programs, root=found.root)
+
+    def listed(self) -> tuple[list[Any], list[EverholdError]]:
+        """Every program that can be started by name, and what keeps others from being found."""
+        found = self._settings()
+        everything = known(found.programs, root=found.root)
+        return list(everything.programs), list(everything.problems)
+
+    def code(self, text: str | None, file: str | None, ctx: dict[str, Any]) -> Call[Any]:
+        """A call of a Lua program given as text, or in a file that holds one."""
+        from everhold.programs.lua.program import LuaProgram
+
+        code = _read(file) if file is not None else text or ""
+        if len(code.encode("utf-8", "surrogatepass")) > MOST_CODE:
+            raise BadRequest("run", f"the code is longer than {MOST_CODE} bytes")
+        call: Call[Any] = LuaProgram.text(code, ctx)
+        return call
+
+    def _settings(self) -> Settings:
+        return self._found if self._found is not None else settings(self._database)
+
+
+def _read(file: str) -> str:
+    """The text of a Lua file; others are not read for a model."""
+    path = Path(file).expanduser()
+    if path.suffix != ".lua":
+        raise BadRequest("run", f"code_file should end in .lua, got {file!r}")
+    try:
+        if path.stat().st_size > MOST_CODE:
+            raise BadRequest("run", f"{file} is longer than {MOST_CODE} bytes")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadRequest("run", f"{file} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, ValueError):
+        raise BadRequest("run", f"{file!r} is not a file with UTF-8 text") from None

@@ -1,0 +1,174 @@
+"""Questions for people, put to the person at the client.
+
+Rules
+  1. A person is asked through elicitation, and only where the client has declared that it shows forms. What a tool
+     call brings in its arguments is never a person's answer.
+  2. A person is asked when nothing is left for the model; a question addressed to somebody is not shown to whoever
+     sits here.
+  3. Only an accepted form is an answer. Declined, dismissed, too late or unreadable: the question stays open.
+  4. Up to protocol 2025-11-25 the form is a request of ours while the call waits. Since 2026-07-28 the call returns
+     what it needs, and the client calls again with the answers and the sealed state we gave it: without that state
+     there is no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import mcp_types as types
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from everhold.core.codec import JSON
+from everhold.core.errors import NotAllowed
+from everhold.core.query import Kind
+from everhold.core.status import OpenQuery, Status
+from everhold.fronts.mcp.reply import others, questions
+
+log = logging.getLogger("everhold")
+
+Context = ServerRequestContext[Any, Any]
+
+#: Seconds a call waits for a person before it says where else to answer.
+PATIENCE: Final = 300.0
+#: What a property of a form may be.
+_PRIMITIVE: Final = frozenset({"string", "boolean", "integer", "number"})
+
+
+class Form(NamedTuple):
+    """What a person is shown, and how to read what comes back."""
+
+    schema: dict[str, Any]
+    read: Callable[[Mapping[str, Any]], JSON]
+
+
+class Put(msgspec.Struct, frozen=True):
+    """What we put to a person in a call that the client is to repeat: sealed, and read when it comes back."""
+
+    session_id: str
+    query_ids: list[str]
+
+
+def declared(context: Context) -> bool:
+    """Whether the client has said that it shows forms to a person."""
+    capabilities = context.session.client_capabilities
+    found = None if capabilities is None else capabilities.elicitation
+    return found is not None and (found.form is not None or found.url is None)
+
+
+def modern(context: Context) -> bool:
+    """Whether the client repeats its call with what it was asked for."""
+    return context.session.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def who(context: Context) -> dict[str, JSON]:
+    """Who answers through this client, as far as it says: kept with the answer."""
+    params = context.session.client_params
+    info = None if params is None else params.client_info
+    user = "an unnamed client" if info is None else f"{info.name} {info.version}".strip()
+    return {"front": "mcp", "user": user, "at": round(time.time(), 3)}
+
+
+def askable(status: Status) -> dict[str, OpenQuery]:
+    """What can be put to the person here now, by query id."""
+    if questions(status):
+        return {}
+    return {query.id: query for query in others(status) if query.to is None and form(query) is not None}
+
+
+def form(query: OpenQuery) -> Form | None:
+    """The form of a question; None for what no form can ask."""
+    if query.kind is Kind.APPROVAL:
+        approve = {"type": "boolean", "title": "Approve", "description": "Yes approves it; no refuses it."}
+        return Form(_object({"approve": approve}), lambda content: content["approve"])
+    if query.kind is not Kind.INPUT:
+        return None
+    wanted: dict[str, Any] = query.schema or {"type": "string"}
+    if wanted.get("type") in _PRIMITIVE:
+        return Form(_object({"answer": {"title": "Answer", **wanted}}), lambda content: content["answer"])
+    properties = wanted.get("properties")
+    if wanted.get("type") != "object" or not isinstance(properties, dict) or not properties:
+        return None
+    if not all(isinstance(part, dict) and part.get("type") in _PRIMITIVE for part in properties.values()):
+        return None
+    needed = [name for name in wanted.get("required", ()) if name in properties]
+    return Form({"type": "object", "properties": properties, "required": needed}, dict)
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def message(query: OpenQuery, title: str) -> str:
+    """What a person reads above the form: whose question it is, then the question."""
+    return f"everhold session {title or query.session_id} asks:\n\n{query.prompt}"
+
+
+def answered(query: OpenQuery, result: object) -> JSON | msgspec.UnsetType:
+    """What a person said; `UNSET` if it is no answer."""
+    found = form(query)
+    if found is None or not isinstance(result, types.ElicitResult) or result.action != "accept":
+        return msgspec.UNSET
+    try:
+        value = found.read(result.content or {})
+    except KeyError:
+        return msgspec.UNSET
+    if query.kind is Kind.APPROVAL and not isinstance(value, bool):
+        return msgspec.UNSET
+    return value
+
+
+# ---- while the call waits
+
+
+async def ask(context: Context, query: OpenQuery, title: str) -> JSON | msgspec.UnsetType:
+    """Show one question and wait for the person; `UNSET` if there is no answer."""
+    found = form(query)
+    assert found is not None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            result = await context.session.elicit_form(
+                message(query, title), found.schema, related_request_id=context.request_id
+            )
+    except (TimeoutError, MCPError) as error:
+        log.warning("the client did not show %s of %s: %s", query.id, query.session_id, error)
+        return msgspec.UNSET
+    return answered(query, result)
+
+
+# ---- in a call that is repeated
+
+
+def needed(asked: Mapping[str, OpenQuery], title: str) -> types.InputRequiredResult:
+    """What the client is to ask before it calls again."""
+    requests: dict[str, Any] = {}
+    for query_id, query in asked.items():
+        found = form(query)
+        assert found is not None
+        params = types.ElicitRequestFormParams(message=message(query, title), requested_schema=found.schema)
+        requests[query_id] = types.ElicitRequest(params=params)
+    session_id = next(iter(asked.values())).session_id
+    state = msgspec.json.encode(Put(session_id, list(asked))).decode()
+    return types.InputRequiredResult(input_requests=requests, request_state=state)
+
+
+def came_back(context: Context, params: types.CallToolRequestParams) -> tuple[Put, dict[str, Any]] | None:
+    """What was put to a person, and what came back; None for a first call. The state was unsealed before."""
+    responses = params.input_responses
+    if params.request_state is None:
+        if responses:
+            raise NotAllowed("these are answers to questions that were not asked here", "Call without them.")
+        return None
+    put = msgspec.json.decode(params.request_state, type=Put)
+    if responses and not declared(context):
+        raise NotAllowed(
+            "the client has not declared elicitation, so what it brings is not a person's answer",
+            "A person answers with the command that the tool `status` shows.",
+        )
+    return put, dict(responses or {})

@@ -1,0 +1,51 @@
+"""Serving one client over standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+
+import anyio
+from mcp.server.stdio import stdio_server
+
+from everhold.answerers import Spec
+from everhold.fronts.mcp.server import Front, front
+from everhold.fronts.mcp.stdout import wires
+
+
+async def serve(database: str | None, *, llm: Spec) -> None:
+    """Serve until the client closes our standard input, or a signal ends us."""
+    reader, writer = wires()
+    made = front(database, llm)
+    server = made.server()
+    _leave_on_signals(made)
+    opening = asyncio.ensure_future(made.open())
+    try:
+        async with stdio_server(anyio.wrap_file(reader), anyio.wrap_file(writer)) as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+    finally:
+        await opening
+        await made.close()
+
+
+def _leave_on_signals(made: Front) -> None:
+    """Give everything back and go. The thread that reads standard input cannot be stopped, so nobody waits for it."""
+
+    async def leave(number: int) -> None:
+        with suppress(Exception):
+            await made.close()
+        sys.stderr.flush()
+        os._exit(128 + number)
+
+    loop = asyncio.get_running_loop()
+    leaving: set[asyncio.Task[None]] = set()
+
+    def called(number: int) -> None:
+        leaving.add(loop.create_task(leave(number)))
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):  # Windows: a signal ends the process, and nothing is lost
+            loop.add_signal_handler(number, called, number)

@@ -1,0 +1,227 @@
+"""The protocol: tools, prompts and resources of one server.
+
+Rules
+  1. A refusal is a result with `isError`, a code and a hint; only what the protocol itself forbids is an error of the
+     protocol.
+  2. A verb that has begun is finished even if the client cancels its call: what is on its way to the store lands.
+  3. What is put to a person in a call that is to be repeated is sealed: the client can neither read nor forge it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+import mcp_types as types
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+
+from everhold.answerers import Spec
+from everhold.archive import version
+from everhold.core.codec import JSON
+from everhold.core.errors import AnswerRefused, EverholdError
+from everhold.fronts.mcp import lore, person, reply
+from everhold.fronts.mcp.desk import Desk, Standing
+from everhold.fronts.mcp.follow import LEVEL, Pulse
+from everhold.fronts.mcp.house import House
+from everhold.fronts.mcp.tools import BY_NAME, STATUS_SCHEMA, TOOLS, Tool, schema, taken
+
+log = logging.getLogger("everhold")
+
+T = TypeVar("T")
+Context = ServerRequestContext[Any, Any]
+Result = types.CallToolResult | types.InputRequiredResult
+
+#: Tools after which a person may be asked at once.
+ASKING: Final = frozenset({"run", "answer", "fork", "retry", "ask_person"})
+#: Seconds a person has to fill in a form of a call that is repeated.
+SEALED: Final = 24 * 3600.0
+
+
+class Front:
+    """What one server does with the requests of its clients."""
+
+    def __init__(self, house: House, pulse: Pulse) -> None:
+        self.house, self.pulse = house, pulse
+        self._working: set[asyncio.Future[Any]] = set()
+
+    def server(self) -> Server[Any]:
+        """The server as the protocol library wants it."""
+        server: Server[Any] = Server(
+            "everhold",
+            version=version(),
+            title="everhold",
+            instructions=lore.INSTRUCTIONS,
+            on_list_tools=self.tools,
+            on_call_tool=self.call,
+            on_list_prompts=self.prompts,
+            on_get_prompt=self.prompt,
+            on_list_resources=self.resources,
+            on_list_resource_templates=self.templates,
+            on_read_resource=self.resource,
+        )
+        server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self.log_level)
+        security = RequestStateSecurity.ephemeral(ttl=SEALED)
+        server.middleware.append(RequestStateBoundary(security, default_audience="everhold"))
+        return server
+
+    async def open(self) -> None:
+        """Open the runtime, so that what is due moves; if that fails, each call says why."""
+        try:
+            await self.house.runtime()
+        except EverholdError as error:
+            log.warning("%s [%s]", error, error.code)
+
+    async def close(self) -> None:
+        """Stop: what still waits is let go, and the runtime is given back."""
+        for task in self._working:
+            task.cancel()
+        await asyncio.gather(*self._working, return_exceptions=True)
+        await self.house.close()
+
+    # ---- tools
+
+    async def tools(self, context: Context, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_described(tool) for tool in TOOLS])
+
+    async def call(self, context: Context, params: types.CallToolRequestParams) -> Result:
+        tool = BY_NAME.get(params.name)
+        if tool is None:
+            names = ", ".join(BY_NAME)
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name!r}; there are {names}")
+        try:
+            return await self._finished(self._called(context, tool, params))
+        except EverholdError as error:
+            return _result(reply.refused(error), failed=True)
+        except Exception as error:
+            log.exception("the tool %s failed", tool.name)
+            return _result(reply.unforeseen(error), failed=True)
+
+    async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something to its end, also if the caller leaves."""
+        task = asyncio.ensure_future(work)
+        self._working.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self._working.discard(task)
+        if not task.cancelled():
+            task.exception()  # told already, or nobody is there to be told
+
+    async def _called(self, context: Context, tool: Tool, params: types.CallToolRequestParams) -> Result:
+        back = person.came_back(context, params)
+        given = taken(tool, params.arguments)
+        desk = Desk(self.house, self.pulse, await self.house.runtime(), context)
+        if not tool.status:
+            return _result(await getattr(desk, tool.name)(given))
+        standing: Standing = await (getattr(desk, tool.name)(given) if back is None else desk.heard(*back))
+        if tool.name in ASKING and person.declared(context):
+            asked = person.askable(standing.status)
+            if asked and not person.modern(context):
+                await self._asked(desk, context, standing)
+            elif asked and (back is None or not asked.keys() <= set(back[0].query_ids)):
+                return person.needed(asked, standing.title)
+        return self._standing(standing)
+
+    async def _asked(self, desk: Desk, context: Context, standing: Standing) -> None:
+        """Ask the person here, one question after the other, until one is not answered or none is left."""
+        while asked := person.askable(standing.status):
+            query = next(iter(asked.values()))
+            value = await person.ask(context, query, standing.title)
+            if value is msgspec.UNSET:
+                standing.extra["person"] = f"{query.id} was not answered here; it stays open"
+                return
+            try:
+                standing.status = (await desk.settled(await desk.said(query, value), standing.title)).status
+            except AnswerRefused as error:
+                standing.extra["person"] = f"{query.id}: {error}; it stays open"
+                return
+
+    def _standing(self, standing: Standing) -> types.CallToolResult:
+        shown = reply.told(standing.status, title=standing.title, option=self.house.option, extra=standing.extra)
+        return _result(shown)
+
+    # ---- prompts
+
+    async def prompts(self, context: Context, params: Any) -> types.ListPromptsResult:
+        listed = []
+        for name, (title, description, (argument, words, required)) in lore.prompts().items():
+            arguments = [types.PromptArgument(name=argument, description=words, required=required)]
+            listed.append(types.Prompt(name=name, title=title, description=description, arguments=arguments))
+        return types.ListPromptsResult(prompts=listed)
+
+    async def prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        found = lore.prompts().get(params.name)
+        if found is None:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt: {params.name!r}")
+        given = params.arguments or {}
+        argument, _, required = found[2]
+        if required and not given.get(argument):
+            raise MCPError(code=types.INVALID_PARAMS, message=f"The prompt {params.name!r} needs {argument!r}")
+        words = types.TextContent(type="text", text=lore.prompt(params.name, given))
+        message = types.PromptMessage(role="user", content=words)
+        return types.GetPromptResult(description=found[1], messages=[message])
+
+    # ---- resources
+
+    async def resources(self, context: Context, params: Any) -> types.ListResourcesResult:
+        guide = types.Resource(
+            uri=lore.GUIDE,
+            name="guide",
+            title="How to write a program in Lua",
+            description="One page: read it before you give code to the tool `run`.",
+            mime_type="text/markdown",
+        )
+        return types.ListResourcesResult(resources=[guide])
+
+    async def templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=[])
+
+    async def resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        if str(params.uri) != lore.GUIDE:
+            raise MCPError(
+                code=types.INVALID_PARAMS, message=f"Resource not found: {params.uri}", data={"uri": str(params.uri)}
+            )
+        page = types.TextResourceContents(uri=lore.GUIDE, mime_type="text/markdown", text=lore.guide())
+        return types.ReadResourceResult(contents=[page])
+
+    # ---- logs
+
+    async def log_level(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        context.session._connection.state[LEVEL] = params.level
+        return types.EmptyResult()
+
+
+def front(database: str | None, llm: Spec) -> Front:
+    """A front on a database, not opened yet."""
+    pulse = Pulse()
+    return Front(House(database, llm=llm, observer=pulse), pulse)
+
+
+def _described(tool: Tool) -> types.Tool:
+    hints = types.ToolAnnotations(
+        title=tool.title,
+        read_only_hint=tool.reads,
+        destructive_hint=tool.destroys,
+        idempotent_hint=tool.repeats,
+        open_world_hint=tool.world,
+    )
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=schema(tool.takes),
+        output_schema=STATUS_SCHEMA if tool.status else {"type": "object"},
+        annotations=hints,
+    )
+
+
+def _result(shown: dict[str, JSON], *, failed: bool = False) -> types.CallToolResult:
+    words = types.TextContent(type="text", text=reply.text(shown))
+    return types.CallToolResult(content=[words], structured_content=shown, is_error=failed)
