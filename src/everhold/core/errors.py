@@ -4,6 +4,7 @@
     ├── UsageError            the caller asked for what does not exist or does not fit: change the call
     │   ├── UnknownSession    UnknownQuery        NoOpenQuery         ManyOpenQueries
     │   ├── AnswerRefused     BadValue            BadSchema           BadArguments
+    │   ├── UnknownNode
     │   ├── BadSetting        KeyConflict         BadId               BadStep
     │   ├── NotAllowed        SessionExists       BadRequest          BadHostFile
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
@@ -12,12 +13,13 @@
     │   └── StillNeeded       Waiting             Cancelled           Failed
     ├── StoreError            the store could not keep its promise: the operator's move
     │   ├── Overtaken         StoreBusy           StoreFull           StoreDamaged
-    │   └── StoreNewer        StoreUnavailable    ReadOnlyStore       WorkerFailed
+    │   ├── StoreNewer        StoreUnavailable    ReadOnlyStore       WorkerFailed
+    │   └── DamagedGraph
     └── ProgramError          the program broke a rule of being replayable: its author's move
         ├── Diverged          VersionMissing      ForeignCall         ForeignWake
         ├── Stuck             Spinning            Poison              RunsOnImport
         └── BudgetExceeded    AnswerFailed        OutcomeUnknown      Expired
-            ChildFailed       AfterCancel         TooLarge
+            ChildFailed       AfterCancel         TurnStopped         TooLarge
 
 Rules
   1. Only leaves are raised. A leaf has a `code`; a branch has none.
@@ -196,6 +198,15 @@ class NotAllowed(UsageError):
         self.hint = hint
 
 
+class UnknownNode(UsageError):
+    code = "unknown_node"
+    hint = "List the nodes of a conversation: session.history()"
+
+    def __init__(self, node_id: str) -> None:
+        super().__init__(f"no node {node_id!r} in this conversation")
+        self.node_id = node_id
+
+
 class UnknownProgram(UsageError):
     code = "unknown_program"
 
@@ -349,6 +360,15 @@ class StoreFull(StoreError):
         self.where = where
 
 
+class DamagedGraph(StoreError):
+    code = "damaged_graph"
+    hint = "Nothing was changed. Check the file: everhold db verify"
+
+    def __init__(self, node_id: str, why: str) -> None:
+        super().__init__(f"the conversation is damaged at node {node_id!r}: {why}")
+        self.node_id = node_id
+
+
 class StoreDamaged(StoreError):
     code = "store_damaged"
     hint = "Run `everhold db verify`; restore the file from a copy, or export what can still be read."
@@ -488,6 +508,15 @@ class BudgetExceeded(ProgramError):
 
     def __init__(self, message: str) -> None:
         super().__init__(f"budget_exceeded: {message}")
+
+
+class TurnStopped(ProgramError):
+    code = "turn_stopped"
+    hint = "Look at what was said: everhold show. A retry asks the model again."
+
+    def __init__(self, outcome: str, why: str = "") -> None:
+        super().__init__(f"the turn of the agent ended as {outcome}" + (f": {why}" if why else ""))
+        self.outcome = outcome
 
 
 class AnswerFailed(ProgramError):

@@ -20,9 +20,11 @@ import msgspec
 
 from everhold.core.codec import JSON, same
 from everhold.core.errors import Diverged
+from everhold.core.graph import Node
 from everhold.core.log import LogEntry, Progress
 from everhold.core.query import Answer, Query, reworded
 from everhold.core.status import Outcome
+from everhold.core.turn import Settled
 
 
 class Notes(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -37,6 +39,9 @@ class Notes(msgspec.Struct, omit_defaults=True, kw_only=True):
     record: dict[str, JSON] = {}
     versions: dict[str, int] = {}
     outcome: Outcome | None = None
+    nodes: list[Node] = []  # what was said in a conversation
+    leaf: str | msgspec.UnsetType | None = msgspec.UNSET  # where its leaf was moved to
+    settled: Settled | None = None  # the turn that ended here
 
 
 _SAID: Final = frozenset({"title", "description", "examples", "$comment"})  # to people

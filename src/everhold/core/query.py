@@ -88,10 +88,14 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens as the answerer counted them."""
+    """Tokens as the answerer counted them: the cache's are part of the prompt's, reasoning is part of the completion."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    model: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

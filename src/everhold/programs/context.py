@@ -17,9 +17,11 @@ import msgspec
 
 from everhold.core.codec import JSON, plain
 from everhold.core.errors import AfterCancel, BadArguments, BadValue, ForeignCall
+from everhold.core.graph import Node
 from everhold.core.log import LOGGED, LogEntry, Progress
 from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun
 from everhold.core.schema import schema_of, unfit
+from everhold.core.turn import Settled
 from everhold.ports.program import Call
 from everhold.programs.loop import Future, Loop, Task, current_task
 
@@ -177,6 +179,50 @@ class PythonContext:
         if self._execution.cancelled and not self._execution.loop.dropped:
             raise AfterCancel("sleep")
         await asyncio.sleep(seconds)
+
+    # ---- what agents are made of (ports.agent)
+
+    async def put(
+        self,
+        kind: Kind,
+        effect: Callable[[], Any] | None = None,
+        *,
+        name: str = "",
+        args: JSON = None,
+        prompt: str = "",
+        schema: dict[str, JSON] | None = None,
+        options: dict[str, JSON] | None = None,
+        rerun: Rerun = Rerun.SAFE,
+        timeout: float | None = None,
+    ) -> tuple[int, Any]:
+        if kind is Kind.LLM:
+            if self._execution.birth.budget is not None:
+                self._within_budget(1)
+            self._execution.llm_asked += 1
+        query = self._query(
+            kind,
+            prompt=prompt,
+            name=name,
+            args=args,
+            schema=schema,
+            options=options,
+            rerun=rerun,
+            timeout=timeout,
+        )
+        return query.q, await self._execution.ask(query, None, effect)
+
+    def note(
+        self, *nodes: Node, leaf: str | msgspec.UnsetType | None = msgspec.UNSET, settled: Settled | None = None
+    ) -> None:
+        execution = self._execution
+        if execution.silent:
+            return
+        notes = execution.notes
+        notes.nodes = [*notes.nodes, *nodes]
+        if leaf is not msgspec.UNSET:
+            notes.leaf = leaf
+        if settled is not None:
+            notes.settled = settled
 
     # ---- other programs
 

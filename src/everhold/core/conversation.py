@@ -1,0 +1,63 @@
+"""A conversation read from the journal of its session: the graph, the turns that settled, and what they cost.
+
+Anybody who has the deliveries can read it: the program that held the conversation is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.graph import Graph
+from everhold.core.journal import Delivery, tape
+from everhold.core.ledger import TURN, Ledger
+from everhold.core.query import Kind, Query
+from everhold.core.turn import Settled
+
+
+class Conversation:
+    """What was said, turn by turn. `spent` includes what a turn under way has cost; `ledger` does not."""
+
+    def __init__(self, deliveries: Iterable[Delivery] = ()) -> None:
+        self.graph = Graph()
+        self.turns: list[Settled] = []
+        self.ledger = Ledger()
+        self.spent = Ledger()
+        self._asked: dict[int, Query] = {}
+        self._answers: dict[int, JSON] = {}
+        for expected in tape(list(deliveries)):
+            self.fold(expected.given, expected.reply)
+
+    def fold(self, given: Delivery, reply: Delivery) -> None:
+        """Take one more delivery into account, with the reply that stands."""
+        for answer in given.answers:
+            query = self._asked.pop(answer.q, None)
+            self._answers[answer.q] = answer.value if answer.error is None else answer.error.get("message", "")
+            if query is not None and query.kind is Kind.LLM:
+                self.spent.add(source(query), answer.usage)
+        for query in reply.asked:
+            self._asked[query.q] = query
+        notes = reply.notes
+        if notes is None:
+            return
+        for node in notes.nodes:
+            self.graph.add(node, self._answers)
+        if notes.leaf is not msgspec.UNSET:
+            self.graph.move(notes.leaf)
+        if notes.settled is not None:
+            self.turns.append(notes.settled)
+            self.graph.settle()
+            self.ledger = self.spent.copy()
+            self._answers.clear()
+
+    def settled(self, input_id: str) -> Settled | None:
+        """The receipt of the turn that this input led to."""
+        return next((turn for turn in reversed(self.turns) if turn.input == input_id), None)
+
+
+def source(query: Query) -> str:
+    """Who asked a model: what the tokens are entered under."""
+    options = query.options or {}
+    return str(options.get("source", TURN))

@@ -1,0 +1,234 @@
+"""The conversation of an agent: a tree of nodes that only grows, with a leaf that may move.
+
+Nodes are not kept in a table of their own. They are part of the journal, beside the deliveries in which they came up,
+and a node whose words are an answer names the query instead of repeating them: a conversation is stored once.
+
+Rules
+  1. A node's id is the turn it came up in, a dot, and its ordinal there. Never dice.
+  2. Nodes of a turn that has not settled are pending: they count for the model, and for nobody else.
+  3. What the model sees is a view: the messages from the last frame on. History is never rewritten.
+  4. Moving the leaf hides what is not on its way to the root, and deletes nothing.
+  5. A node whose parent is unknown, or a leaf that is no node, is damage, and an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.errors import DamagedGraph, UnknownNode
+from everhold.core.message import Role
+
+NOTHING: Final[Mapping[int, JSON]] = MappingProxyType({})
+#: The frame before any node opened one.
+INITIAL: Final = "initial"
+
+
+class NodeKind(StrEnum):
+    MESSAGE = "message"  # something said
+    FRAME = "frame"  # a new context begins: {"reason", …}
+    PROMPT = "prompt"  # what the model is told beside the messages: {"system", "tools"}
+    PLUGIN = "plugin"  # what a plugin keeps: {"plugin", "body"}
+
+
+class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing in a conversation. Its content is the answer to query `q`, if that is set.
+
+    What is said is text, a list of blocks (see core.message), or an object that has one of them as its `content`.
+    A block of a tool's result may name a query too.
+    """
+
+    id: str
+    parent: str | None = None
+    kind: NodeKind = NodeKind.MESSAGE
+    role: Role | None = None
+    q: int | None = None
+    content: JSON = None
+
+
+class View(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a model is shown, by reference: how a question to a model is stored."""
+
+    leaf: str
+    prompt: str | None = None
+    skip: int = 0  # messages of the frame that are left out, from its beginning
+    extra: list[JSON] = []  # messages that are shown and not kept
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """A context boundary: where it begins, why, and the frame before it."""
+
+    id: str
+    reason: str
+    previous: str | None
+
+
+class Graph:
+    """The nodes of one conversation. `tip` includes what is pending, `leaf` does not."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.leaf: str | None = None
+        self.tip: str | None = None
+        self._path: list[Node] = []  # from the root to the tip
+        self._messages: list[JSON] = []  # of that path
+        self._begins = 0  # where the messages of the current frame begin
+        self._frames: list[Frame] = []  # of that path
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    # ---- growing
+
+    def add(self, node: Node, answers: Mapping[int, JSON] = NOTHING) -> Node:
+        """Add a node below its parent and make it the tip; `answers` has those that it names."""
+        if node.parent != self.tip:
+            if node.parent is not None and node.parent not in self.nodes:
+                raise DamagedGraph(node.id, f"its parent {node.parent} is unknown")
+            self._go(node.parent)
+        if node.id in self.nodes:
+            raise DamagedGraph(node.id, "there are two of it")
+        node = _whole(node, answers)
+        self.nodes[node.id] = node
+        self.tip = node.id
+        self._extend(node)
+        return node
+
+    def settle(self) -> None:
+        """What was pending is part of the conversation now."""
+        self.leaf = self.tip
+
+    def move(self, to: str | None) -> None:
+        """Move the leaf: to go on from an earlier node, or (None) from nothing."""
+        if to is not None and to not in self.nodes:
+            raise UnknownNode(to)
+        self._go(to)
+        self.leaf = to
+
+    def _go(self, to: str | None) -> None:
+        self.tip = to
+        self._path, self._messages, self._frames, self._begins = [], [], [], 0
+        for node in self.path(to):
+            self._extend(node)
+
+    def _extend(self, node: Node) -> None:
+        self._path.append(node)
+        if node.kind is NodeKind.MESSAGE:
+            self._messages.append({"role": node.role, "content": blocks(node.content)})
+        elif node.kind is NodeKind.FRAME:
+            content: Any = node.content
+            previous = self._frames[-1].id if self._frames else INITIAL
+            self._frames.append(Frame(node.id, content["reason"], previous))
+            self._begins = len(self._messages)
+
+    # ---- reading
+
+    def path(self, leaf: str | None) -> list[Node]:
+        """The nodes from the root to `leaf`."""
+        found: list[Node] = []
+        while leaf is not None:
+            node = self.nodes.get(leaf)
+            if node is None:
+                raise DamagedGraph(leaf, "it is no node")
+            found.append(node)
+            leaf = node.parent
+        found.reverse()
+        return found
+
+    def messages(self, frame: str | None = None) -> list[JSON]:
+        """The messages of the current frame up to the tip, or of an earlier frame on its way."""
+        if frame is None:
+            return self._messages[self._begins :]
+        kept: list[JSON] = []
+        inside = frame == INITIAL
+        for node in self._path:
+            if node.kind is NodeKind.FRAME:
+                inside = node.id == frame
+            elif inside and node.kind is NodeKind.MESSAGE:
+                kept.append({"role": node.role, "content": blocks(node.content)})
+        return kept
+
+    def shown(self, view: View) -> tuple[str | None, list[JSON], list[JSON]]:
+        """What a view shows: the system text, the messages, and the tools."""
+        graph = self
+        if view.leaf != self.tip:
+            graph = Graph()
+            for node in self.path(view.leaf):
+                graph.add(node)
+        prompt: Any = {} if view.prompt is None else self.nodes[view.prompt].content
+        messages = graph.messages()[view.skip :] + view.extra
+        return prompt.get("system"), messages, prompt.get("tools", [])
+
+    @property
+    def frame(self) -> Frame:
+        """The frame in which the conversation is now."""
+        return self._frames[-1] if self._frames else Frame(INITIAL, INITIAL, None)
+
+    @property
+    def frames(self) -> list[Frame]:
+        """All frames on the way to the tip, oldest first."""
+        return [Frame(INITIAL, INITIAL, None), *self._frames]
+
+    def hidden(self) -> list[Node]:
+        """The nodes that are not on the way to the leaf."""
+        active = {node.id for node in self.path(self.leaf)}
+        return [node for node in self.nodes.values() if node.id not in active]
+
+    def last(self, kind: NodeKind) -> Node | None:
+        """The newest node of a kind on the way to the tip."""
+        return next((node for node in reversed(self._path) if node.kind is kind), None)
+
+
+def common(one: Sequence[Node], other: Sequence[Node]) -> int:
+    """How many nodes two paths share from the root on."""
+    shared = 0
+    for left, right in zip(one, other, strict=False):
+        if left.id != right.id or left.content != right.content:
+            break
+        shared += 1
+    return shared
+
+
+def blocks(content: JSON) -> list[JSON]:
+    """What was said, as a list of blocks."""
+    match content:
+        case str():
+            return [{"type": "text", "text": content}]
+        case {"content": inner}:
+            return blocks(inner)
+        case list():
+            return content
+    return []
+
+
+def text(content: JSON) -> str:
+    """The words among what was said."""
+    found = (block.get("text") for block in blocks(content) if isinstance(block, dict) and block.get("type") == "text")
+    return "".join(str(words) for words in found)
+
+
+def _whole(node: Node, answers: Mapping[int, JSON]) -> Node:
+    """The node with the answers that it names."""
+    if node.q is not None and node.content is None:
+        return msgspec.structs.replace(node, content=_named(node.id, node.q, answers))
+    if isinstance(node.content, list) and any("q" in block for block in node.content):
+        return msgspec.structs.replace(node, content=[_result(node.id, block, answers) for block in node.content])
+    return node
+
+
+def _result(where: str, block: dict[str, JSON], answers: Mapping[int, JSON]) -> dict[str, JSON]:
+    if "q" not in block:
+        return block
+    whole = {name: part for name, part in block.items() if name != "q"}
+    return {**whole, "content": _named(where, block["q"], answers)}
+
+
+def _named(where: str, q: int, answers: Mapping[int, JSON]) -> JSON:
+    if q not in answers:
+        raise DamagedGraph(where, f"q-{q}, which it names, has no answer")
+    return answers[q]

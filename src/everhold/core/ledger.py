@@ -1,0 +1,129 @@
+"""What a conversation has cost, by who spent it and on which model.
+
+Rules
+  1. A ledger only grows. One that has become smaller is an error, never a correction.
+  2. Tokens that nobody counted are not in it: an estimate belongs to the metrics of a session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.errors import BadValue
+from everhold.core.query import Usage
+
+#: Who spends the tokens of a turn.
+TURN: Final = "turn"
+
+
+class Tokens(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Tokens by sort. `input` is what was read anew; `reasoning` is a part of `output`."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output + self.cache_read + self.cache_write
+
+    @property
+    def context(self) -> int:
+        """What the model had before its eyes."""
+        return self.input + self.cache_read + self.cache_write
+
+    def plus(self, other: Tokens) -> Tokens:
+        return Tokens(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+    def minus(self, other: Tokens) -> Tokens:
+        """What was added since `other`; raises `BadValue` if anything has become less."""
+        left = [getattr(self, name) - getattr(other, name) for name in self.__struct_fields__]
+        if min(left) < 0:
+            raise BadValue("usage", "a ledger never becomes smaller")
+        return Tokens(*left)
+
+    def json(self) -> dict[str, JSON]:
+        return {**{name: getattr(self, name) for name in self.__struct_fields__}, "total": self.total}
+
+
+def tokens(usage: Usage) -> Tokens:
+    """What an answerer counted, sort by sort."""
+    read, written = max(usage.cache_read_tokens, 0), max(usage.cache_write_tokens, 0)
+    return Tokens(
+        input=max((usage.prompt_tokens or 0) - read - written, 0),
+        output=max(usage.completion_tokens or 0, 0),
+        cache_read=read,
+        cache_write=written,
+        reasoning=max(usage.reasoning_tokens, 0),
+    )
+
+
+class Ledger:
+    """Tokens by source and model."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str], Tokens] = {}
+
+    def add(self, source: str, usage: Usage | None) -> None:
+        """Enter what an answer cost; one that cost nothing, or was not counted, leaves no entry."""
+        if usage is None:
+            return
+        cost = tokens(usage)
+        if cost.total or cost.reasoning:
+            key = source, usage.model
+            self._entries[key] = self._entries.get(key, Tokens()).plus(cost)
+
+    def merge(self, other: Ledger) -> None:
+        for key, cost in other._entries.items():
+            self._entries[key] = self._entries.get(key, Tokens()).plus(cost)
+
+    def copy(self) -> Ledger:
+        found = Ledger()
+        found.merge(self)
+        return found
+
+    def since(self, before: Ledger) -> Ledger:
+        """What was added since `before`; raises `BadValue` if anything has become less or is gone."""
+        found = Ledger()
+        for key in before._entries.keys() - self._entries.keys():
+            raise BadValue("usage", f"the entry of {key[0]} for {key[1] or 'no model'} is gone")
+        for key, cost in self._entries.items():
+            added = cost.minus(before._entries.get(key, Tokens()))
+            if added.total or added.reasoning:
+                found._entries[key] = added
+        return found
+
+    def __iter__(self) -> Iterator[tuple[str, str, Tokens]]:
+        return ((source, model, cost) for (source, model), cost in sorted(self._entries.items()))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def total(self) -> Tokens:
+        found = Tokens()
+        for cost in self._entries.values():
+            found = found.plus(cost)
+        return found
+
+    def report(self) -> dict[str, JSON]:
+        """The ledger as people read it: everything, by source, by model, and by both."""
+        return {
+            "entries": len(self),
+            "total": self.total.json(),
+            "by_source": self._by(0),
+            "by_model": self._by(1),
+            "rows": [{"source": source, "model": model, **cost.json()} for source, model, cost in self],
+        }
+
+    def _by(self, part: int) -> dict[str, JSON]:
+        found: dict[str, Tokens] = {}
+        for key, cost in sorted(self._entries.items()):
+            found[key[part]] = found.get(key[part], Tokens()).plus(cost)
+        return {name: cost.json() for name, cost in found.items()}

@@ -1,0 +1,59 @@
+"""A turn: one round of an agent, from an input to the outcome that settles it.
+
+Rules
+  1. Every input that was accepted ends in exactly one outcome, and every outcome is recorded once, with the commit
+     that settles the turn. A turn that stopped is recorded like one that was answered: what was said stays.
+  2. What is recorded is the receipt: asking again with the same input id gives the same one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from everhold.core.codec import JSON
+
+
+class Answered(msgspec.Struct, frozen=True, omit_defaults=True, tag="answered"):
+    """The model is done: its words, and the value if the agent returns one."""
+
+    text: str = ""
+    value: JSON = None
+
+
+class MaxTurns(msgspec.Struct, frozen=True, omit_defaults=True, tag="max_turns"):
+    """The model kept calling tools until the limit."""
+
+    limit: int
+
+
+class TurnCancelled(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancelled"):
+    """Somebody cancelled the turn."""
+
+    reason: str = ""
+
+
+class TurnFailed(msgspec.Struct, frozen=True, omit_defaults=True, tag="failed"):
+    """The model could not be asked, or what it said could not be used."""
+
+    error: str
+    code: str = ""
+
+
+class TurnAborted(msgspec.Struct, frozen=True, omit_defaults=True, tag="aborted"):
+    """A plugin stopped the turn."""
+
+    plugin: str
+    reason: str = ""
+
+
+TurnOutcome = Answered | MaxTurns | TurnCancelled | TurnFailed | TurnAborted
+
+
+class Settled(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The receipt of a turn."""
+
+    turn: int
+    input: str
+    outcome: TurnOutcome
+    leaf: str | None = None
+    rounds: int = 0  # how often the model was asked

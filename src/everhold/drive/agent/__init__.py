@@ -1,0 +1,1 @@
+"""Agents: programs that hold a conversation, turn by turn."""

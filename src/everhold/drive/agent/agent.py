@@ -1,0 +1,116 @@
+"""An agent as its author writes it: a model, instructions, tools, plugins and limits. It is a program.
+
+    agent = everhold.Agent(model="anthropic:claude-sonnet-4-6", instructions="…", tools=[search])
+
+Called without a task it holds a conversation and takes inputs one after another; called with one it does that task
+and returns what came of it, which is how `run`, a subagent and a strategy use it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from everhold.core.codec import JSON
+from everhold.core.errors import BadArguments, UnknownProgram
+from everhold.drive.agent.life import Life
+from everhold.ports.agent import Stage
+from everhold.ports.program import REGISTRY, Program, register
+from everhold.ports.tool import Tool, tools_of
+
+
+class Agent(Program[..., Any]):
+    """A program that holds a conversation."""
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        instructions: str = "",
+        tools: Sequence[Any] = (),
+        plugins: Sequence[Any] = (),
+        returns: Any = None,
+        max_turns: int = 12,
+        max_tokens: int = 4096,
+        concurrency: int = 8,
+        name: str | None = None,
+        version: int = 1,
+        **options: JSON,
+    ) -> None:
+        if max_turns < 1:
+            raise BadArguments("Agent", f"max_turns should be 1 or more, got {max_turns}")
+        self.model = model
+        self.instructions = instructions
+        self.tools: tuple[Tool, ...] = tools_of(tools)
+        self.plugins = tuple(plugins)
+        self.returns = returns
+        self.max_turns = max_turns
+        self.max_tokens = max_tokens
+        self.concurrency = concurrency
+        self.options = options
+        self.version = version
+        self.strict = False
+        self.body = self._held
+        self._name, self._ref = name, ""
+        self._signature: inspect.Signature | None = None
+        self._types: dict[str, Any] | None = None
+        self._digest = ""
+        self.__doc__ = instructions or None
+        self.__module__ = str(sys._getframe(1).f_globals.get("__name__", "__main__"))
+        if name is not None:
+            register(self)
+
+    async def _held(self, ctx: Stage, task: str | None = None) -> Any:
+        life = Life(ctx, self)
+        return await life.serve() if task is None else await life.once(task)
+
+    # ---- how other processes find it
+
+    @property
+    def name(self) -> str:
+        return self.ref.rpartition(":")[2]
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def ref(self) -> str:
+        """module:variable, or the file of a script; raises `UnknownProgram` for an agent that has no name."""
+        if not self._ref:
+            self._ref = f"{self._place()}:{self._name or self._variable()}"
+            REGISTRY[(self._ref, self.version)] = self
+        return self._ref
+
+    @ref.setter
+    def ref(self, ref: str) -> None:
+        self._ref = ref
+
+    def _place(self) -> str:
+        module = sys.modules.get(self.__module__)
+        if self.__module__ != "__main__":
+            return self.__module__
+        file = getattr(module, "__file__", None)
+        return "__main__" if file is None else str(file)
+
+    def _variable(self) -> str:
+        names = vars(sys.modules[self.__module__]) if self.__module__ in sys.modules else {}
+        for name, value in names.items():
+            if value is self:
+                return name
+        raise UnknownProgram(
+            "Agent",
+            "it is not a variable of its module",
+            "Assign it at the top of its module, or give it name=, so that other processes can find it.",
+        )
+
+    @property
+    def digest(self) -> str:
+        if not self._digest:
+            from hashlib import sha256
+
+            told = f"{self.model}\0{self.instructions}\0" + "\0".join(tool.name for tool in self.tools)
+            self._digest = sha256(told.encode()).hexdigest()[:16]
+        return self._digest

@@ -1,0 +1,81 @@
+"""A conversation read from a journal."""
+
+from everhold.core.conversation import Conversation
+from everhold.core.graph import Node, text
+from everhold.core.journal import Delivery, Notes, decode, encode
+from everhold.core.message import Role
+from everhold.core.query import Answer, Kind, Query, Usage
+from everhold.core.turn import Answered, Settled
+
+USED = Usage(prompt_tokens=10, completion_tokens=2, model="m")
+
+
+def journal():
+    """One turn that is answered, and one under way."""
+    return [
+        Delivery(0, 0.0, [], [Query(0, "0:0", kind=Kind.SIGNAL, name="input")]),
+        Delivery(
+            1,
+            1.0,
+            [Answer(0, {"id": "i1", "content": "Hello?"})],
+            [Query(1, "0.1:0", args={"leaf": "1.0"})],
+            Notes(nodes=[Node("1.0", None, role=Role.USER, q=0)]),
+        ),
+        Delivery(
+            2,
+            2.0,
+            [Answer(1, "Hello.", usage=USED)],
+            [Query(2, "0:1", kind=Kind.SIGNAL, name="input")],
+            Notes(
+                nodes=[Node("1.1", "1.0", role=Role.ASSISTANT, q=1)],
+                settled=Settled(1, "i1", Answered("Hello."), "1.1", 1),
+            ),
+        ),
+        Delivery(
+            3,
+            3.0,
+            [Answer(2, {"id": "i2", "content": "Sum up."})],
+            [Query(3, "0.2:0", args={"leaf": "2.0"}, options={"source": "compaction"})],
+            Notes(nodes=[Node("2.0", "1.1", role=Role.USER, q=2)]),
+        ),
+        Delivery(4, 4.0, [Answer(3, None, {"code": "x", "message": "no"}, USED)], []),
+    ]
+
+
+def test_what_was_said_and_what_it_cost():
+    told = Conversation(journal()[:3])
+    assert [text(message) for message in told.graph.messages()] == ["Hello?", "Hello."]
+    assert told.turns == [Settled(1, "i1", Answered("Hello."), "1.1", 1)]
+    assert told.settled("i1") is told.turns[0]
+    assert told.settled("i2") is None
+    assert told.ledger.total.total == 12
+
+
+def test_a_turn_under_way_is_pending_and_its_cost_is_known():
+    told = Conversation(journal())
+    assert (told.graph.leaf, told.graph.tip) == ("1.1", "2.0")
+    assert told.ledger.total.total == 12
+    assert told.spent.report()["by_source"].keys() == {"turn", "compaction"}
+
+
+def test_a_moved_leaf():
+    moved = Delivery(3, 3.0, [], [], Notes(leaf="1.0"))
+    told = Conversation([*journal()[:3], moved])
+    assert told.graph.leaf == "1.0"
+    assert Conversation([*journal()[:3], Delivery(3, 3.0, [], [], Notes(leaf=None))]).graph.leaf is None
+
+
+def test_it_is_stored_with_its_deliveries():
+    for delivery in journal():
+        assert decode(delivery.n, delivery.at, *encode(delivery)) == delivery
+
+
+def test_a_retry_stands_for_the_failure_before_it():
+    deliveries = journal()[:2]
+    failed = Delivery(2, 2.0, [Answer(1, "Hello.")], [], Notes(nodes=[Node("1.1", "1.0", role=Role.ASSISTANT, q=1)]))
+    again = journal()[2]
+    retried = Delivery(3, 3.0, [], again.asked, again.notes)
+    assert retried.notes is not None
+    retried.notes.retry = True
+    told = Conversation([*deliveries, failed, retried])
+    assert [text(message) for message in told.graph.messages()] == ["Hello?", "Hello."]

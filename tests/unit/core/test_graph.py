@@ -1,0 +1,163 @@
+"""The conversation graph: nodes, leaf, frames, views."""
+
+import pytest
+
+from everhold.core.errors import DamagedGraph, UnknownNode
+from everhold.core.graph import INITIAL, Frame, Graph, Node, NodeKind, View, blocks, common, text
+from everhold.core.message import Role
+
+
+def said(id_, parent, words, role=Role.USER):
+    return Node(id_, parent, role=role, content=words)
+
+
+def chain(*ids):
+    graph, parent = Graph(), None
+    for id_ in ids:
+        graph.add(said(id_, parent, f"words of {id_}"))
+        parent = id_
+    return graph
+
+
+def words(messages):
+    return [text(message) for message in messages]
+
+
+def test_each_node_becomes_the_tip_and_settling_makes_it_the_leaf():
+    graph = chain("1.0", "1.1")
+    assert (graph.tip, graph.leaf, len(graph)) == ("1.1", None, 2)
+    graph.settle()
+    assert graph.leaf == "1.1"
+    assert [node.id for node in graph.path("1.1")] == ["1.0", "1.1"]
+
+
+def test_a_node_that_names_a_query_has_its_answer():
+    graph = Graph()
+    node = graph.add(Node("1.0", None, role=Role.ASSISTANT, q=4), {4: "Paris."})
+    assert node.content == "Paris."
+    assert graph.messages() == [{"role": "assistant", "content": [{"type": "text", "text": "Paris."}]}]
+
+
+def test_a_tools_result_that_names_a_query_has_its_answer():
+    graph = Graph()
+    results = [{"type": "tool_result", "tool_use_id": "a", "q": 7}, {"type": "text", "text": "x"}]
+    node = graph.add(Node("1.0", None, role=Role.TOOL, content=results), {7: [1, 2]})
+    assert node.content == [
+        {"type": "tool_result", "tool_use_id": "a", "content": [1, 2]},
+        {"type": "text", "text": "x"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Node("1.0", None, role=Role.ASSISTANT, q=4),
+        Node("1.0", None, role=Role.TOOL, content=[{"type": "tool_result", "q": 4}]),
+        Node("1.0", "0.9", role=Role.USER, content="x"),
+    ],
+)
+def test_what_refers_to_nothing_is_damage(node):
+    graph = Graph()
+    with pytest.raises(DamagedGraph):
+        graph.add(node)
+    assert (len(graph), graph.messages()) == (0, [])
+
+
+def test_two_nodes_of_one_id_are_damage():
+    graph = chain("1.0")
+    with pytest.raises(DamagedGraph):
+        graph.add(said("1.0", "1.0", "again"))
+
+
+def test_a_leaf_that_is_no_node_is_damage():
+    with pytest.raises(DamagedGraph):
+        chain("1.0").path("9.9")
+
+
+def test_moving_the_leaf_hides_siblings_and_deletes_nothing():
+    graph = chain("1.0", "1.1", "2.0")
+    graph.move("1.1")
+    graph.add(said("3.0", "1.1", "another way"))
+    graph.settle()
+    assert words(graph.messages()) == ["words of 1.0", "words of 1.1", "another way"]
+    assert [node.id for node in graph.hidden()] == ["2.0"]
+    assert len(graph) == 4
+
+
+def test_the_leaf_may_move_to_nothing_and_not_to_the_unknown():
+    graph = chain("1.0")
+    graph.move(None)
+    assert (graph.leaf, graph.messages()) == (None, [])
+    with pytest.raises(UnknownNode):
+        graph.move("7.7")
+
+
+def test_a_frame_begins_a_new_context_and_the_old_one_stays_readable():
+    graph = chain("1.0", "1.1")
+    graph.add(Node("2.0", "1.1", NodeKind.FRAME, content={"reason": "compaction"}))
+    graph.add(said("2.1", "2.0", "in short"))
+    assert graph.frame == Frame("2.0", "compaction", INITIAL)
+    assert words(graph.messages()) == ["in short"]
+    assert words(graph.messages(INITIAL)) == ["words of 1.0", "words of 1.1"]
+    assert words(graph.messages("2.0")) == ["in short"]
+    graph.add(Node("3.0", "2.1", NodeKind.FRAME, content={"reason": "continue_as"}))
+    assert [frame.id for frame in graph.frames] == [INITIAL, "2.0", "3.0"]
+    assert graph.frame.previous == "2.0"
+
+
+def test_before_any_frame_there_is_the_initial_one():
+    assert Graph().frame == Frame(INITIAL, INITIAL, None)
+
+
+def test_a_view_shows_what_was_to_be_seen_at_its_leaf():
+    graph = Graph()
+    graph.add(Node("1.0", None, NodeKind.PROMPT, content={"system": "Be brief.", "tools": [{"name": "a"}]}))
+    graph.add(said("1.1", "1.0", "one"))
+    graph.add(said("1.2", "1.1", "two"))
+    view = View("1.2", "1.0")
+    system, messages, tools = graph.shown(view)
+    assert (system, words(messages), tools) == ("Be brief.", ["one", "two"], [{"name": "a"}])
+    graph.add(said("2.0", "1.2", "three"))
+    assert graph.shown(view) == (system, messages, tools)
+    extra = {"role": "user", "content": [{"type": "text", "text": "now"}]}
+    assert words(graph.shown(View("2.0", skip=2, extra=[extra]))[1]) == ["three", "now"]
+
+
+def test_the_newest_node_of_a_kind():
+    graph = chain("1.0")
+    assert graph.last(NodeKind.PROMPT) is None
+    graph.add(Node("1.1", "1.0", NodeKind.PROMPT, content={}))
+    graph.add(said("1.2", "1.1", "x"))
+    found = graph.last(NodeKind.PROMPT)
+    assert found is not None and found.id == "1.1"
+
+
+def test_what_two_paths_share():
+    one, other = chain("1.0", "1.1", "2.0"), chain("1.0", "1.1", "2.1")
+    assert common(one.path("2.0"), other.path("2.1")) == 2
+    assert common(one.path("2.0"), one.path("1.1")) == 2
+    assert common([], one.path("2.0")) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a", [{"type": "text", "text": "a"}]),
+        ([{"type": "text", "text": "a"}], [{"type": "text", "text": "a"}]),
+        ({"id": "i1", "content": "a"}, [{"type": "text", "text": "a"}]),
+        (None, []),
+        ({"other": 1}, []),
+    ],
+)
+def test_what_is_said_is_blocks(content, expected):
+    assert blocks(content) == expected
+
+
+def test_words_among_blocks():
+    assert text([{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]) == "ab"
+
+
+def test_a_node_below_an_earlier_one_is_another_way():
+    graph = chain("1.0", "1.1")
+    graph.add(said("2.0", "1.0", "instead"))
+    assert words(graph.messages()) == ["words of 1.0", "instead"]
