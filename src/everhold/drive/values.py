@@ -23,9 +23,9 @@ class Values:
         place = (namespace, query.name)
         if verb == "keys":
             return await self._keys(namespace)
-        if place not in self._seen:
-            self._seen[place] = await self._store.value(*place)
-        found = self._written.get(place, self._seen[place][0])
+        if verb == "scan":
+            return await self._scan(namespace, prefix=query.name)
+        found = await self._found(place)
         match verb:
             case "get":
                 return found
@@ -41,6 +41,17 @@ class Values:
                 return found is None
             case _:
                 return self._incr(place, found, *given)
+
+    async def _found(self, place: tuple[str, str]) -> list[JSON] | None:
+        if place not in self._seen:
+            self._seen[place] = await self._store.value(*place)
+        return self._written.get(place, self._seen[place][0])
+
+    async def _scan(self, namespace: str, *, prefix: str) -> list[JSON]:
+        """Each key that begins so with its value, in the order of the keys."""
+        keys = [key for key in await self._keys(namespace) if key.startswith(prefix)]
+        pairs = [(key, await self._found((namespace, key))) for key in keys]
+        return [[key, found[0]] for key, found in pairs if found is not None]
 
     def _incr(self, place: tuple[str, str], found: list[JSON] | None, delta: float, default: float) -> float:
         number = default if found is None else found[0]

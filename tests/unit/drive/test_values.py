@@ -1,0 +1,22 @@
+"""Durable values as one step sees them: the whole of a namespace in one question."""
+
+from everhold.core.query import Kind, Query
+from everhold.drive.values import Values
+from everhold.stores.memory import MemoryStore
+
+
+def asked(verb, namespace="n", key="", value=None):
+    return Query(0, "0", kind=Kind.STATE, name=key, args={"in": namespace, "do": verb, "value": value})
+
+
+async def test_a_scan_sees_what_begins_so():
+    """Keys and values in the order of the keys, what this step wrote and deleted included; other rooms are apart."""
+    values = Values(MemoryStore())
+    for key, value in {"b/2": 2, "a/1": 1, "b/1": None, "b/3": 3, "bb": 4}.items():
+        await values.answer(asked("set", key=key, value=[value]))
+    await values.answer(asked("set", "other", "b/9", [9]))
+    await values.answer(asked("delete", key="b/3"))
+
+    assert await values.answer(asked("scan", key="b/")) == [["b/1", None], ["b/2", 2]]
+    assert await values.answer(asked("scan")) == [["a/1", 1], ["b/1", None], ["b/2", 2], ["bb", 4]]
+    assert await values.answer(asked("scan", "nowhere")) == []
