@@ -1,0 +1,22 @@
+"""`python -m tests.conformance.mcp ARGUMENTS`: the command `everhold ARGUMENTS`, whose server also has the fixtures."""
+
+import sys
+from typing import Any
+
+from mcp.server.lowlevel import Server
+
+from everhold.__main__ import main
+from everhold.fronts.mcp import server
+from tests.conformance.mcp import fixture
+
+
+class Fixtured(server.Front):
+    def server(self) -> Server[Any]:
+        made = super().server()
+        fixture.mount(made)
+        return made
+
+
+if __name__ == "__main__":
+    server.Front = Fixtured
+    sys.exit(main())
