@@ -1,4 +1,4 @@
-"""Node programs for tests: installed once, as `package-lock.json` beside this file says, into a folder that git ignores."""
+"""Node programs for tests: installed once, as `package-lock.json` here says, into a folder that git ignores."""
 
 import fcntl
 import hashlib
