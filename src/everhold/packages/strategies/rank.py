@@ -6,6 +6,7 @@ contradict each other, dice decide.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -57,21 +58,19 @@ class Ranking:
 @program
 async def rank(ctx: Context, task: Task, candidates: Candidates = None, n: Number = 4) -> Ranking:
     """Let candidates meet in pairs, and take the one that wins them all."""
-    entered = _distinct(list(candidates) if candidates else await _written(ctx, task, n))
+    entered = _who_speak(list(candidates) if candidates else await _written(ctx, task, n))
     left = list(entered)
     ctx.rng().shuffle(left)  # so that whoever made the list did not make the pairs
-    wins = dict.fromkeys(entered, 0)
     matches: list[Match] = []
     while len(left) > 1:
-        ctx.progress(len(matches), len(entered) - 1, f"{len(left)} candidates are left")
-        played = await _round(ctx, task, left)
+        ctx.progress(len(entered) - len(left), len(entered) - 1, f"{len(left)} candidates are left")
+        pairs = list(zip(left[::2], left[1::2], strict=False))
+        odd = left[2 * len(pairs) :]
+        played = await _judged(ctx, task, [pair for pair in pairs if pair[0] != pair[1]])
         matches += played
-        for match in played:
-            wins[match.winner] += 1
-        out = {match.loser for match in played}
-        left = [one for one in left if one not in out]
-    ranking = sorted((Place(one, won) for one, won in wins.items()), key=lambda place: -place.wins)
-    return Ranking(left[0], sorted(ranking, key=lambda place: place.answer != left[0]), matches)
+        decided = iter(played)
+        left = [one if one == other else next(decided).winner for one, other in pairs] + odd
+    return Ranking(left[0], _ranking(entered, matches, left[0]), matches)
 
 
 async def _written(ctx: Context, task: str, n: int) -> list[str]:
@@ -79,9 +78,10 @@ async def _written(ctx: Context, task: str, n: int) -> list[str]:
     return [answer_in(said) for said in await ctx.llm_batch(prompts, max_tokens=LONG)]
 
 
-async def _round(ctx: Context, task: str, left: list[str]) -> list[Match]:
-    """Judge neighbours, all pairs at once and each in both orders; an odd one waits."""
-    pairs = list(zip(left[::2], left[1::2], strict=False))
+async def _judged(ctx: Context, task: str, pairs: list[tuple[str, str]]) -> list[Match]:
+    """Judge pairs, all at once and each in both orders."""
+    if not pairs:
+        return []
     prompts = [_match(task, *order) for one, other in pairs for order in ((one, other), (other, one))]
     said = [choice(text, 2, "better") for text in await ctx.llm_batch(prompts)]
     return [_decided(ctx, pair, said[2 * i], said[2 * i + 1]) for i, pair in enumerate(pairs)]
@@ -101,17 +101,24 @@ def _match(task: str, one: str, other: str) -> str:
     return question(_MATCH, tagged("candidate", one, 1), tagged("candidate", other, 2), task=task)
 
 
-def _distinct(texts: list[str]) -> list[str]:
-    """Each once; who said nothing stays out, unless nobody said anything."""
-    found = dict.fromkeys(text.strip() for text in texts)
-    return [text for text in found if text] or [""]
+def _who_speak(texts: list[str]) -> list[str]:
+    """Who said nothing stays out, unless nobody said anything. Equal ones all stay: agreement should count."""
+    return [text.strip() for text in texts if text.strip()] or [""]
+
+
+def _ranking(entered: list[str], matches: list[Match], first: str) -> list[Place]:
+    wins = Counter(match.winner for match in matches)
+    places = [Place(text, wins[text]) for text in dict.fromkeys(entered)]
+    return sorted(places, key=lambda place: (place.answer != first, -place.wins))
 
 
 def _cost(candidates: list[str] | None, n: int, **_: Any) -> Estimate:
-    entered = len(_distinct(candidates)) if candidates else n
+    entered = len(_who_speak(candidates)) if candidates else n
     judged, rounds = 2 * (entered - 1), (entered - 1).bit_length()
-    if candidates:
+    if candidates and len({text.strip() for text in candidates}) == len(candidates):
         return Estimate.exactly(judged, rounds)
+    if candidates:
+        return Estimate.between((0, judged), (0, rounds))
     return Estimate.between((n, n + judged), (1, 1 + rounds))
 
 
