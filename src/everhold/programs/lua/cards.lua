@@ -423,7 +423,7 @@ local function check_where(name, where, path)
         fail(name, "%s must be true or false", here)
       end
     elseif key == "_and" or key == "_or" then
-      if type(wanted) ~= "table" or not is_list(wanted) then
+      if type(wanted) ~= "table" or next(wanted) ~= nil and not is_list(wanted) then
         fail(name, "%s must be an array", here)
       end
       for i, part in ipairs(wanted) do
@@ -566,7 +566,7 @@ end
 -- Samples --------------------------------------------------------------------------------------------------------------------
 
 function card.write_samples(id, rows)
-  if type(rows) ~= "table" or not is_list(rows) and next(rows) ~= nil then
+  if type(rows) ~= "table" or next(rows) ~= nil and not is_list(rows) then
     fail("write_samples", "samples must be an array")
   elseif not place(id) then
     fail("write_samples", "card '%s' not found", tostring(id))
