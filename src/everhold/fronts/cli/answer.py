@@ -12,7 +12,7 @@ import click
 from msgspec import UNSET
 
 from everhold.core.codec import loads
-from everhold.core.errors import BadArguments, BadValue, NotAllowed
+from everhold.core.errors import BadValue, NotAllowed
 from everhold.core.query import FOR_PEOPLE, Kind
 from everhold.core.status import OpenQuery, Paused, sole
 from everhold.fronts.cli.carry import carry
@@ -23,6 +23,7 @@ from everhold.fronts.cli.house import (
     at_terminal,
     common,
     me,
+    misused,
     opened,
     session_argument,
     written,
@@ -66,7 +67,7 @@ def answer_(
     """
     given = [one for one in (value, file, error, verdict) if one is not None]
     if len(given) > 1:
-        raise BadArguments("answer", "give one of VALUE, --file, --error, --yes and --no")
+        raise misused("give one of VALUE, --file, --error, --yes and --no")
     llm = answerer_of(database, answers, answer_with, at_once, timeout)
     with opened(database, llm=llm, moves=True) as house:
         session_id = house.session(session)
@@ -114,7 +115,7 @@ def _value(query: OpenQuery | None, value: str | None, file: str | None, verdict
     if file is not None or value == "-":
         value = written(file or "-", "--file").rstrip("\n")
     if value is None:
-        raise BadArguments("answer", "it needs a VALUE, and nobody is at a terminal here to be asked")
+        raise misused("it needs a VALUE, and nobody is at a terminal here to be asked")
     return value if query is None else understood(query.query, value)
 
 

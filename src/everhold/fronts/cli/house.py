@@ -85,6 +85,11 @@ def pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
     return found
 
 
+def misused(words: str) -> click.UsageError:
+    """What is wrong with how this command was called."""
+    return click.UsageError(words, click.get_current_context(silent=True))
+
+
 # ---- who is here
 
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from everhold.core.errors import BadSetting, NotAllowed
-from everhold.fronts.cli.house import SHORT, Duration, at_terminal, common, opened, pairs, session_argument, settings_of
+from everhold.fronts.cli.house import (
+    SHORT,
+    Duration,
+    at_terminal,
+    common,
+    misused,
+    opened,
+    pairs,
+    session_argument,
+    settings_of,
+)
 from everhold.fronts.cli.paper import footer, json_out, plural, progress, table
 
 if TYPE_CHECKING:
@@ -108,6 +118,10 @@ def gc_(
     as_json: bool,
 ) -> None:
     """Delete sessions that have ended. Nothing is ever deleted unless you ask."""
+    if older_than is None and keep_last is None:
+        raise misused("say --older-than or --keep-last; nothing is deleted unasked")
+    if keep_last is not None and keep_last < 0:
+        raise misused(f"--keep-last cannot be {keep_last}")
     told = pairs(labels, "--label")
     with opened(database) as house:
 

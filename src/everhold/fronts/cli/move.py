@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.core.errors import BadArguments
-from everhold.fronts.cli.house import SHORT, House, common, opened, pairs
+from everhold.fronts.cli.house import SHORT, House, common, misused, opened, pairs
 from everhold.fronts.cli.paper import footer, json_out, line, plural, progress
 
 if TYPE_CHECKING:
@@ -46,7 +45,8 @@ def export_(
     `everhold import` takes it in elsewhere; `everhold check --file` reads it where there is no database.
     """
     if (file is None) == (folder is None):
-        raise BadArguments("export", "say where to: --out FILE, or --as-test FOLDER")
+        raise misused("say where to: --out FILE, or --as-test FOLDER")
+    _refuse_both(sessions, state, program, labels)
     with opened(database) as house:
         ids = [house.session(name) for name in sessions]
         if folder is not None:
@@ -71,11 +71,16 @@ def export_(
         footer(house.database)
 
 
+def _refuse_both(sessions: tuple[str, ...], *which: object) -> None:
+    if sessions and any(which):
+        raise misused("name sessions, or say which fit; not both")
+
+
 def _as_test(house: House, ids: list[str], folder: str, as_json: bool) -> None:
     from everhold.fronts.cli.astest import write_test
 
     if len(ids) != 1:
-        raise BadArguments("export", "a test is made of one session; name it")
+        raise misused("a test is made of one session; name it")
     made = write_test(house.record(ids[0]), folder)
     if as_json:
         return json_out({"database": house.database, "written": made})
@@ -124,6 +129,7 @@ def check_(
     """
     from everhold.fronts.wire import Exit
 
+    _refuse_both(sessions, all_, program, labels)
     with opened("memory://" if file is not None and database is None else database) as house:
         ids = [house.session(name) for name in sessions] if file is None else list(sessions)
         with progress("checking", quiet=as_json) as bar:

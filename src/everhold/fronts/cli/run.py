@@ -14,6 +14,7 @@ from everhold.fronts.cli.house import (
     answerer_of,
     answering,
     common,
+    misused,
     opened,
     pairs,
     session_argument,
@@ -60,7 +61,7 @@ def run_(
     it asks; without one, its open questions are printed as JSON and the exit code is 10.
     """
     if not goes_on and program is None:
-        raise BadArguments("run", "it needs a PROGRAM, or -c to go on with the last session")
+        raise misused("it needs a PROGRAM, or -c to go on with the last session")
     llm = answerer_of(database, answers, answer_with, at_once, timeout)
     with opened(database, llm=llm, moves=True, makes=True) as house:
         if goes_on:

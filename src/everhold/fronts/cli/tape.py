@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.core.errors import BadArguments, BadStep
-from everhold.fronts.cli.house import House, at_terminal, called, common, opened, session_argument
+from everhold.core.errors import BadStep
+from everhold.fronts.cli.house import House, at_terminal, called, common, misused, opened, session_argument, settings_of
 from everhold.fronts.cli.paper import clean, footer, json_out, line, plural, value_text
 
 if TYPE_CHECKING:
@@ -22,35 +23,64 @@ if TYPE_CHECKING:
 @session_argument
 @click.option("--at", type=int, metavar="N", help="Stop after this step; the newest by default.")
 @click.option("--pdb", "debug", is_flag=True, help="Stop in the debugger as the program is handed step N.")
+@click.option("--watch", is_flag=True, help="Replay again, in a fresh process, whenever its code is changed.")
+@click.option("--files-to", metavar="FILE", hidden=True)
 @common
-def replay_(session: str, at: int | None, debug: bool, database: str | None, as_json: bool) -> None:
+def replay_(
+    session: str,
+    at: int | None,
+    debug: bool,
+    watch: bool,
+    files_to: str | None,
+    database: str | None,
+    as_json: bool,
+) -> None:
     """Run a program along its journal: nothing is asked or called."""
+    if watch and (debug or as_json):
+        raise misused(f"--watch does not go together with {'--pdb' if debug else '--json'}")
     with opened(database) as house:
-        session_id = house.session(session)
-        record = house.record(session_id)
+        record = house.record(house.session(session))
         last = record.head.n if at is None else at
         if not 0 <= last <= record.head.n:
-            raise BadStep(session_id, last, f"it has steps 0 to {record.head.n}")
+            raise BadStep(record.birth.id, last, f"it has steps 0 to {record.head.n}")
         if debug:
             _refuse_blind()
             _stop_at(house, record, last)
-            return
-        played = list(_played(house, record, last))
-        if as_json:
-            return json_out(
-                {
-                    "database": house.database,
-                    "session_id": session_id,
-                    "steps": len(played),
-                    "calls_made": 0,
-                    "reworded": sum(len(one.reworded) for one in played),
-                }
-            )
-        for one in played:
+        elif not watch:
+            _replay(house, record, last, as_json, files_to)
+    if watch:
+        _watch(record, at, database)
+
+
+def _replay(house: House, record: Record, last: int, as_json: bool, files_to: str | None) -> None:
+    steps = reworded = 0
+    for one in _played(house, record, last):
+        if steps == 0 and files_to is not None:
+            _write_files(files_to)
+        if not as_json:
             _tell(one)
-        name = called(session_id, record.birth.key)
-        click.secho(f"{name} asks what it asked, over {plural(len(played), 'step')}; calls made: 0", bold=True)
-        footer(house.database)
+        steps, reworded = steps + 1, reworded + len(one.reworded)
+    session_id = record.birth.id
+    if as_json:
+        counts = {"steps": steps, "calls_made": 0, "reworded": reworded}
+        return json_out({"database": house.database, "session_id": session_id, **counts})
+    name = called(session_id, record.birth.key)
+    click.secho(f"{name} asks what it asked, over {plural(steps, 'step')}; calls made: 0", bold=True)
+    footer(house.database)
+
+
+def _write_files(path: str) -> None:
+    from everhold.fronts.cli.follow import loaded
+
+    Path(path).write_text("\n".join(sorted(loaded())), encoding="utf-8")
+
+
+def _watch(record: Record, at: int | None, database: str | None) -> None:
+    from everhold.fronts.cli.follow import file_of, follow
+
+    words = [record.birth.id, *(() if at is None else ("--at", str(at)))]
+    words += () if database is None else ("--database", database)
+    follow(words, file_of(record.birth.program, settings_of(database).root))
 
 
 def _played(house: House, record: Record, last: int) -> Generator[Played, None, None]:
@@ -84,14 +114,14 @@ def _said(answer: Answer) -> str:
 
 def _refuse_blind() -> None:
     if not at_terminal():
-        raise BadArguments("replay", "--pdb needs a terminal")
+        raise misused("--pdb needs a terminal")
 
 
 def _stop_at(house: House, record: Record, last: int) -> None:
     """Replay up to the step before, then hand over step `last` under the debugger."""
     from everhold.fronts.cli.debug import step_through
 
-    program = house.runtime._runtime._find(record.birth.program, record.birth.version)
+    file = _file(house, record)
     steps = _played(house, record, last)
     for _ in range(last):
         next(steps, None)
@@ -99,9 +129,21 @@ def _stop_at(house: House, record: Record, last: int) -> None:
         f"step {last} of {called(record.birth.id, record.birth.key)} · n next line, c end of step, q quit", fg="cyan"
     )
     try:
-        step_through(program.body.__code__.co_filename, lambda: next(steps, None))
+        step_through(file, lambda: next(steps, None))
     finally:
         steps.close()
+
+
+def _file(house: House, record: Record) -> str:
+    """Where the program is written; raises if it is not here, or not in Python."""
+    from everhold.core.metrics import Metrics
+
+    execution: Any = house.host.begin(record.birth, Metrics())
+    execution.drop()
+    body = getattr(execution.program, "body", None)
+    if body is None:
+        raise misused("--pdb is for programs in Python")
+    return str(body.__code__.co_filename)
 
 
 # ---- diff

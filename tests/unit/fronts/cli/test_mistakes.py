@@ -24,13 +24,13 @@ MISTAKES = [
     ("sessions --older-than soon", "usage", 2, "say 90s, 15m, 12h, 30d or 2w"),
     ("sessions --limit many", "usage", 2, "'many' is not a valid integer"),
     ("db frob", "usage", 2, "No such command 'frob'"),
-    ("export seven", "bad_arguments", 2, "--out FILE, or --as-test FOLDER"),
-    ("export --as-test tests", "bad_arguments", 2, "a test is made of one session"),
+    ("export seven", "usage", 2, "--out FILE, or --as-test FOLDER"),
+    ("export --as-test tests", "usage", 2, "a test is made of one session"),
     ("sessions --state sleeping", "bad_setting", 2, "none of running, paused"),
     ("sessions --label red", "bad_setting", 2, "should look like name=value"),
     ("inbox --kind letter", "bad_setting", 2, "'letter' is none of llm"),
     # programs
-    ("run", "bad_arguments", 2, "it needs a PROGRAM"),
+    ("run", "usage", 2, "it needs a PROGRAM"),
     ("run nothere.py:refund", "unknown_program", 2, "there is no file"),
     ("run shop.py", "unknown_program", 2, "Add the function"),
     ("run shop.py:refnd order=7", "unknown_program", 2, "Did you mean 'refund'?"),
@@ -53,7 +53,7 @@ MISTAKES = [
     ("run shop.py:chat --answers none.json", "bad_setting", 2, "none.json cannot be read"),
     ("answer seven yes", "not_allowed", 2, "--as NAME --yes"),
     ("answer seven --as ana maybe", "not_allowed", 2, "a person answers it"),
-    ("answer seven yes --yes", "bad_arguments", 2, "give one of VALUE"),
+    ("answer seven yes --yes", "usage", 2, "give one of VALUE"),
     ("answer seven --yes --as ana -q q-9", "unknown_query", 2, "never asked 'q-9'"),
     ("answer done --yes --as ana", "no_open_query", 2, "is completed and has no open question"),
     ("answer done --yes --as ana -q q-1", "answer_conflict", 3, "has another answer already"),
@@ -68,7 +68,9 @@ MISTAKES = [
     ("fork seven --at 99", "bad_step", 2, "it has steps 0 to 1"),
     ("fork seven --at 0 --answer x", "bad_step", 2, "nothing was answered there"),
     ("replay seven --at 99", "bad_step", 2, "it has steps 0 to 1"),
-    ("replay seven --pdb", "bad_arguments", 2, "--pdb needs a terminal"),
+    ("replay seven --pdb", "usage", 2, "--pdb needs a terminal"),
+    ("replay seven --watch --pdb", "usage", 2, "--watch does not go together with --pdb"),
+    ("replay nobody --watch", "unknown_session", 2, "everhold sessions"),
     ("delete done", "not_allowed", 2, "Say --yes"),
     ("delete seven --yes -d nothere.db", "store_unavailable", 4, "there is no such file"),
     # databases
@@ -79,7 +81,10 @@ MISTAKES = [
     ("sessions -d other.db", "store_unavailable", 4, "a database of another program"),
     ("sessions -d text.db", "store_damaged", 4, "is damaged"),
     ("db copy shop.db", "bad_setting", 2, "is there already"),
-    ("db gc", "bad_arguments", 2, "nothing is deleted unasked"),
+    ("db gc", "usage", 2, "nothing is deleted unasked"),
+    ("db gc --keep-last -1", "usage", 2, "--keep-last cannot be -1"),
+    ("check seven --program refund", "usage", 2, "name sessions, or say which fit; not both"),
+    ("export seven --state paused -o x.jsonl", "usage", 2, "not both"),
     ("db gc --older-than 1d --state paused", "bad_setting", 2, "'paused' is no end"),
     # files
     ("import none.jsonl", "bad_export", 2, "none.jsonl"),
@@ -136,6 +141,12 @@ def test_with_json_a_mistake_is_json_on_standard_output(cli: Cli) -> None:
     assert said.err == ""
     assert said.json["code"] == "unknown_session"
     assert "hint" in said.json
+
+
+def test_watching_is_for_people(cli: Cli) -> None:
+    said = cli("replay", "seven", "--watch", "--json")
+    assert (said.code, said.err, said.json["code"]) == (2, "", "usage")
+    assert said.json["error"] == "--watch does not go together with --json"
 
 
 def test_a_read_only_folder_is_told_as_such(cli: Cli, tmp_path: Path) -> None:
