@@ -1,9 +1,9 @@
 -- Layer 1: what programs say with the words of Layer 0. Nothing here touches the host.
 --
--- A chunk of the Lua library: `local alc = ...` adds functions to `alc`. Layer 0 is looked up when it is called, so
--- that a program which wraps `alc.llm` wraps it for everything here too.
+-- A chunk of the Lua library: `local alc, host = ...` adds functions to `alc`; `host.require` loads a package. Layer 0
+-- is looked up when it is called, so that a program which wraps `alc.llm` wraps it for everything here too.
 
-local alc = ...
+local alc, host = ...
 
 local type, pairs, ipairs, pcall, error, tostring = type, pairs, ipairs, pcall, error, tostring
 local format, match, concat = string.format, string.match, table.concat
@@ -265,7 +265,7 @@ local function stage(entry, i)
   elseif type(entry) ~= "string" then
     error(format("alc.pipe: strategy[%d] must be a string or function", i), 3)
   end
-  local ok, package = pcall(require, entry)
+  local ok, package = pcall(host.require, entry)
   if not ok then
     error(format("alc.pipe: failed to load strategy '%s': %s", entry, tostring(package)), 3)
   elseif type(package) ~= "table" or type(package.run) ~= "function" then

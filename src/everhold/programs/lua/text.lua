@@ -1,16 +1,15 @@
 -- What programs do with the words of a model: cut, find, compare, read.
 --
--- A chunk of the Lua library: `local alc, host = ...` adds functions to `alc`. Plain Lua and `alc.json_decode` only;
--- nothing here asks the world anything. `host.lower`, where there is one, lowers text beyond ASCII.
+-- A chunk of the Lua library: `local alc = ...` adds functions to `alc`. Plain Lua and `alc.json_decode` only;
+-- nothing here asks the world anything.
 
-local alc, host = ...
+local alc = ...
 
 local type, tostring, tonumber, error, pcall, ipairs = type, tostring, tonumber, error, pcall, ipairs
 local find, sub, byte, match, gmatch, gsub = string.find, string.sub, string.byte, string.match, string.gmatch, string.gsub
 local format, concat, codes, char_len, char_at = string.format, table.concat, utf8.codes, utf8.len, utf8.offset
 local tointeger, min, max = math.tointeger, math.min, math.max
 
-local lower = host and host.lower or string.lower
 local decode = alc.json_decode
 
 -- An array that stays one when it is empty: `{}` alone would become an object.
@@ -93,6 +92,33 @@ function alc.chunk(text, opts)
 end
 
 -- match_enum --------------------------------------------------------------------------------------------------------
+
+-- Capital letters beyond ASCII: first and last of a run, the distance to the small ones, and the step.
+local CAPITALS = {
+  { 0xc0, 0xd6, 32, 1 }, { 0xd8, 0xde, 32, 1 },
+  { 0x100, 0x12e, 1, 2 }, { 0x132, 0x136, 1, 2 }, { 0x139, 0x147, 1, 2 }, { 0x14a, 0x176, 1, 2 },
+  { 0x178, 0x178, -121, 1 }, { 0x179, 0x17d, 1, 2 },
+  { 0x391, 0x3a1, 32, 1 }, { 0x3a3, 0x3ab, 32, 1 },
+  { 0x400, 0x40f, 80, 1 }, { 0x410, 0x42f, 32, 1 },
+}
+local small
+
+-- The text in small letters: ASCII, Latin, Greek and Cyrillic. Other scripts have no capitals, or are left alone.
+local function lower(text)
+  text = string.lower(text)
+  if not find(text, "[\xc3-\xd0]") then
+    return text
+  end
+  if not small then
+    small = {}
+    for _, run in ipairs(CAPITALS) do
+      for code = run[1], run[2], run[4] do
+        small[utf8.char(code)] = utf8.char(code + run[3])
+      end
+    end
+  end
+  return (gsub(text, "[\xc3-\xd0][\x80-\xbf]", small))
+end
 
 local function last_occurrence(text, word)
   local at, from = nil, 1

@@ -45,8 +45,7 @@ function host.state(op, namespace, key, value)
   if text == nil then return nil end
   return alc.json_decode(text)
 end
-host.version = "9.9"
-function host.lower(text) return py.lower(text) end
+host.version, host.require = "9.9", require
 alc.state = {}
 function alc.state.get(key, default)
   local found = host.state("get", "default", key)
@@ -97,7 +96,6 @@ class Library:
             "llm": self._llm,
             "budget": self._budget,
             "state": self._state,
-            "lower": str.lower,
         }
 
     def _llm(self, prompt: str, opts: str) -> tuple[str | None, str | None]:
