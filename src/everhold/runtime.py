@@ -20,8 +20,9 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
+from everhold.agents import Agents
 from everhold.answerers import Spec, answerer
-from everhold.archive import Archive, version
+from everhold.archive import version
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON, plain
 from everhold.core.errors import (
@@ -89,7 +90,7 @@ class Info(msgspec.Struct, frozen=True):
     origin: SessionId | None
 
 
-class Runtime(Archive):
+class Runtime(Agents):
     """Runs and answers sessions of one store. Made by `everhold.open`; use it with `async with`."""
 
     def __init__(

@@ -10,7 +10,8 @@
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            a fair request at the wrong moment: look at the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
-    │   └── StillNeeded       Waiting             Cancelled           Failed
+    │   ├── StillNeeded       Waiting             Cancelled           Failed
+    │   └── TurnWaiting
     ├── StoreError            the store could not keep its promise: the operator's move
     │   ├── Overtaken         StoreBusy           StoreFull           StoreDamaged
     │   ├── StoreNewer        StoreUnavailable    ReadOnlyStore       WorkerFailed
@@ -281,6 +282,15 @@ class QueryClosed(StateError):
     def __init__(self, session_id: str, query_id: str, state: str) -> None:
         super().__init__(f"{query_id!r} of session {session_id!r} was {state} and takes no answer")
         self.session_id, self.query_id, self.state = session_id, query_id, state
+
+
+class TurnWaiting(StateError):
+    code = "turn_waiting"
+    hint = "Answer it (everhold inbox), or stop the turn with session.cancel_turn(); then send again."
+
+    def __init__(self, session_id: str, query_id: str, kind: str) -> None:
+        super().__init__(f"session {session_id!r} waits for the {kind} {query_id}, and takes no input before")
+        self.session_id, self.query_id = session_id, query_id
 
 
 class SessionEnded(StateError):

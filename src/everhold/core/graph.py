@@ -79,6 +79,7 @@ class Graph:
         self._messages: list[JSON] = []  # of that path
         self._begins = 0  # where the messages of the current frame begin
         self._frames: list[Frame] = []  # of that path
+        self._last: dict[NodeKind, Node] = {}  # of that path, the newest of each kind
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -112,12 +113,13 @@ class Graph:
 
     def _go(self, to: str | None) -> None:
         self.tip = to
-        self._path, self._messages, self._frames, self._begins = [], [], [], 0
+        self._path, self._messages, self._frames, self._begins, self._last = [], [], [], 0, {}
         for node in self.path(to):
             self._extend(node)
 
     def _extend(self, node: Node) -> None:
         self._path.append(node)
+        self._last[node.kind] = node
         if node.kind is NodeKind.MESSAGE:
             self._messages.append({"role": node.role, "content": blocks(node.content)})
         elif node.kind is NodeKind.FRAME:
@@ -181,7 +183,7 @@ class Graph:
 
     def last(self, kind: NodeKind) -> Node | None:
         """The newest node of a kind on the way to the tip."""
-        return next((node for node in reversed(self._path) if node.kind is kind), None)
+        return self._last.get(kind)
 
 
 def common(one: Sequence[Node], other: Sequence[Node]) -> int:

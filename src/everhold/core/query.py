@@ -88,7 +88,7 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens as the answerer counted them: the cache's are part of the prompt's, reasoning is part of the completion."""
+    """Tokens as the answerer counted them. The cache's are among the prompt's, reasoning among the completion's."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None

@@ -14,9 +14,8 @@ from everhold.core.codec import JSON
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True, tag="answered"):
-    """The model is done: its words, and the value if the agent returns one."""
+    """The model is done. Its words are those of the leaf; the value is there if the agent returns one."""
 
-    text: str = ""
     value: JSON = None
 
 

@@ -28,7 +28,7 @@ def journal():
             [Query(2, "0:1", kind=Kind.SIGNAL, name="input")],
             Notes(
                 nodes=[Node("1.1", "1.0", role=Role.ASSISTANT, q=1)],
-                settled=Settled(1, "i1", Answered("Hello."), "1.1", 1),
+                settled=Settled(1, "i1", Answered(), "1.1", 1),
             ),
         ),
         Delivery(
@@ -45,7 +45,7 @@ def journal():
 def test_what_was_said_and_what_it_cost():
     told = Conversation(journal()[:3])
     assert [text(message) for message in told.graph.messages()] == ["Hello?", "Hello."]
-    assert told.turns == [Settled(1, "i1", Answered("Hello."), "1.1", 1)]
+    assert told.turns == [Settled(1, "i1", Answered(), "1.1", 1)]
     assert told.settled("i1") is told.turns[0]
     assert told.settled("i2") is None
     assert told.ledger.total.total == 12

@@ -10,7 +10,9 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.errors import BudgetExceeded, EverholdError, TurnStopped
@@ -25,8 +27,8 @@ from everhold.ports.agent import Stage
 if TYPE_CHECKING:
     from everhold.drive.agent.agent import Agent
 
-#: The signals that a conversation listens to.
-INPUT, CONTROL = "input", "control"
+#: The signal that a conversation listens to: inputs, and what is said to a turn under way.
+INPUT = "input"
 
 
 class Life:
@@ -47,14 +49,15 @@ class Life:
 
     async def serve(self) -> None:
         """Take inputs, one turn after another, until the session is ended."""
-        listening = asyncio.ensure_future(self._listen())
+        inputs: asyncio.Queue[tuple[int | None, dict[str, JSON]]] = asyncio.Queue()
+        listening = asyncio.ensure_future(self._listen(inputs))
         try:
             while True:
-                q, given = await self.ctx.put(Kind.SIGNAL, name=INPUT)
+                q, given = await inputs.get()
                 await self._hold(str(given["id"]), q, given)
-                while self._waiting:
-                    late = self._waiting.pop(0)
-                    await self._hold(str(late["id"]), None, late)
+                for late in self._waiting:
+                    inputs.put_nowait((None, late))
+                self._waiting = []
         finally:
             listening.cancel()
 
@@ -62,22 +65,31 @@ class Life:
         """Do one task, and return what came of it."""
         outcome = await self._hold("task", None, {"content": task})
         if isinstance(outcome, Answered):
-            return outcome.text if self.agent.returns is None else outcome.value
+            return self.words if self.agent.returns is None else outcome.value
         raise TurnStopped(str(type(outcome).__struct_config__.tag), getattr(outcome, "error", ""))
 
-    async def _listen(self) -> None:
-        """Hear what is said to a turn under way."""
+    async def _listen(self, inputs: asyncio.Queue[tuple[int | None, dict[str, JSON]]]) -> None:
+        """Hear whatever is said to the conversation. One question stands open for it, always."""
         while True:
-            _, said = await self.ctx.put(Kind.SIGNAL, name=CONTROL)
+            q, said = await self.ctx.put(Kind.SIGNAL, name=INPUT)
             match said:
-                case {"do": "cancel", "turn": turn} if turn == self.turn and self._running is not None:
-                    self._cancelled = str(said.get("reason", ""))
-                    self._running.cancel()
+                case {"do": "cancel", "turn": turn}:
+                    if turn == self.turn and self._running is not None:
+                        self._cancelled = str(said.get("reason", ""))
+                        self._running.cancel()
                 case {"do": "steer"}:
-                    self._waiting.append(said)
-                case {"do": "branch", "to": to} if self._running is None:
-                    self.graph.move(to)
-                    self.ctx.note(leaf=to)
+                    if self._running is None:
+                        inputs.put_nowait((q, said))
+                    else:
+                        self._waiting.append(said)
+                case {"do": "branch", "to": to}:
+                    if self._running is None and (to is None or to in self.graph.nodes):
+                        self.graph.move(to)
+                        self.ctx.note(leaf=to)
+                case {"id": _, "content": _}:
+                    inputs.put_nowait((q, said))
+                case _:
+                    self.ctx.log(f"a signal that is no input was ignored: {said!r:.200}", "warn")
 
     # ---- a turn
 
@@ -108,7 +120,7 @@ class Life:
             except EverholdError as error:
                 return TurnFailed(str(error), error.code)
             if not reply.calls:
-                return Answered(reply.text)
+                return Answered()
             results = await self.toolbox.run(reply.calls)
             self._say(Role.TOOL, None, results)
             while self._waiting:
@@ -122,7 +134,7 @@ class Life:
         q, said = await self.ctx.put(
             Kind.LLM,
             lambda: self._in_full(view, options),
-            args=_plain(view),
+            args=msgspec.to_builtins(view),
             options=options or None,
         )
         reply = understood(said, f"{self.turn}.{self._ordinal}")
@@ -183,9 +195,3 @@ class Life:
     def words(self) -> str:
         """What was said last."""
         return text(self.graph.nodes[self._tip()].content)
-
-
-def _plain(view: View) -> JSON:
-    import msgspec
-
-    return msgspec.to_builtins(view)

@@ -42,7 +42,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 def understood(said: JSON, where: str) -> Reply:
-    """What a model said; raises `AnswerFailed` for what is none of the forms. `where` makes ids of calls without one."""
+    """What a model said; raises `AnswerFailed` for what is none of the forms. `where` names calls without id."""
     if isinstance(said, str):
         simple = _written(said)
         if simple is None:

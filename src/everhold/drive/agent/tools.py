@@ -56,7 +56,9 @@ class Toolbox:
             options["timeout"] = tool.timeout
         effect = functools.partial(tool.function, **args)
         try:
-            q, found = await self._ctx.put(Kind.CALL, effect, name=tool.name, args=args, rerun=tool.rerun, options=options)
+            q, found = await self._ctx.put(
+                Kind.CALL, effect, name=tool.name, args=args, rerun=tool.rerun, options=options
+            )
         except OutcomeUnknown:
             words = f"The outcome of {tool.name} is unknown: it was started and may or may not have happened."
             return call.result(words, error=True)
