@@ -53,7 +53,7 @@ def read(host: str, file: Path) -> dict[str, Any]:
     text = file.read_bytes().decode()
     if host == "codex":
         return tomllib.loads(text)[FILES[host][0]]
-    plain = re.sub(r",(\s*[}\]])", r"\1", re.sub(r"(?<!:)//[^\n]*", "", text))
+    plain = re.sub(r",(\s*[}\]])", r"\1", re.sub(r"(?<=\s)//[^\n]*", "", text))
     return json.loads(plain)[FILES[host][0]]
 
 
