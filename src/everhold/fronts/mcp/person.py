@@ -89,7 +89,7 @@ def form(query: OpenQuery) -> Form | None:
         return Form(_object({"approve": approve}), lambda content: content["approve"])
     if query.kind is not Kind.INPUT:
         return None
-    wanted: dict[str, Any] = query.schema or {"type": "string"}
+    wanted = _root(query.schema or {"type": "string"})
     if wanted.get("type") in _PRIMITIVE:
         return Form(_object({"answer": {"title": "Answer", **wanted}}), lambda content: content["answer"])
     properties = wanted.get("properties")
@@ -99,6 +99,13 @@ def form(query: OpenQuery) -> Form | None:
         return None
     needed = [name for name in wanted.get("required", ()) if name in properties]
     return Form({"type": "object", "properties": properties, "required": needed}, dict)
+
+
+def _root(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema itself where it only names one of its own parts."""
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    found: dict[str, Any] = schema.get("$defs", {}).get(name, schema)
+    return found
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ HINTS: Final = {
     "no_open_query": "Call the tool `status` with the session_id to see what it waits for.",
     "many_open_queries": "Name the question with query_id; the tool `status` shows them.",
     "unknown_program": "Call the tool `strategies` to list what can be run.",
+    "bad_arguments": "Call the tool `strategies` with the program's name to see its parameters.",
     "failed": "The tool `retry` goes on from its last answer; `fork` begins anew from an earlier step.",
 }
 
@@ -141,8 +142,7 @@ def _later(session: str, why: str) -> str:
 def refused(error: EverholdError) -> dict[str, JSON]:
     """An error as a tool returns it."""
     shown = error_json(error)
-    if error.code in HINTS:
-        shown["hint"] = HINTS[error.code]
+    shown["hint"] = HINTS.get(error.code) or error.hint or "Nothing was changed; change the call."
     return {"status": "refused", **shown}
 
 
