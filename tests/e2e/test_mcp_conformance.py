@@ -34,16 +34,15 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
             port = free_port()
             home = tmp_path_factory.mktemp("server")
             command = [sys.executable, *words, "mcp", "-d", f"sqlite:///{home}/e.db", "--http", f"127.0.0.1:{port}"]
-            started.append(
-                subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONWARNINGS": "ignore"})
-            )
+            with (home / "stderr").open("wb") as told:
+                started.append(subprocess.Popen(command, stderr=told, env={**os.environ, "PYTHONWARNINGS": "ignore"}))
             found[name] = f"http://127.0.0.1:{port}/mcp"
-            reachable(port, started[-1])
+            reachable(port, started[-1], home / "stderr")
         yield found
     finally:
         for process in started:
             process.kill()
-            process.communicate()
+            process.wait()
 
 
 def free_port() -> int:
@@ -53,10 +52,10 @@ def free_port() -> int:
         return port
 
 
-def reachable(port: int, process: subprocess.Popen[bytes]) -> None:
+def reachable(port: int, process: subprocess.Popen[bytes], told: Path) -> None:
     until = time.monotonic() + 60
     while time.monotonic() < until:
-        assert process.poll() is None, process.communicate()[1].decode()
+        assert process.poll() is None, told.read_text()
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
