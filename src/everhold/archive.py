@@ -51,6 +51,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     program: str | None = None
     labels: dict[str, str] = {}
     programs: list[str] = []  # of the settings
+    packages: list[list[str]] = [[], []]  # folders of Lua packages: the project's, and the user's
     root: str = ""
     path: list[str] = []  # where modules are looked for here
 
@@ -171,6 +172,7 @@ class Archive:
             program=wanted.program,
             labels=wanted.labels,
             programs=list(found.programs) if found is not None else [],
+            packages=found.folders.plain if found is not None else [[], []],
             root=str(found.root) if found is not None else "",
             path=[str(Path(entry).resolve()) for entry in sys.path],
         )

@@ -26,6 +26,7 @@ from everhold.drive.check import examine
 from everhold.drive.exported import Carried, Reader
 from everhold.drive.transfer import pages, reading
 from everhold.packages.find import find
+from everhold.packages.folder import Folders
 from everhold.packages.hosts import Hosts
 from everhold.ports.store import Effect, Filter, Record
 from everhold.stores.sqlite import SQLiteStore
@@ -34,7 +35,8 @@ from everhold.stores.sqlite import SQLiteStore
 async def check(wanted: Wanted, write: Callable[[Any], None]) -> None:
     """Check what is wanted; writes what is known of the source, then one line for each session."""
     root = Path(wanted.root) if wanted.root else None
-    host = Hosts(lambda ref, version: find(ref, version, programs=wanted.programs, root=root))
+    folders = Folders.read(wanted.packages)
+    host = Hosts(lambda ref, version: find(ref, version, programs=wanted.programs, root=root, folders=folders))
     if wanted.file:
         with reading(wanted.file) as (source, name):
             reader = Reader(source, name)

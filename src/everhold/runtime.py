@@ -46,6 +46,7 @@ from everhold.drive.ingress import Given
 from everhold.drive.runner import Runner
 from everhold.drive.sessions import Sessions
 from everhold.drive.step import Stepper
+from everhold.packages.catalog import named
 from everhold.packages.find import find, refuse_while_loading
 from everhold.packages.hosts import Hosts
 from everhold.packages.settings import Settings, prepare, settings
@@ -375,7 +376,7 @@ class Runtime(Agents):
         configured = self._settings
         if configured is None:
             return find(ref, version)
-        return find(ref, version, programs=configured.programs, root=configured.root)
+        return named(ref, configured, version)
 
     def _birth(
         self,

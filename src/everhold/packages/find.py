@@ -2,14 +2,16 @@
 
     module:function          myapp.programs:refund
     path/file.py:function    jobs/refund.py:refund, ~/jobs/refund.py:refund
-    name                     refund, of a module listed in the settings or in an entry point
+    path/file.lua            a Lua program in a file; path/folder, one in a folder with an init.lua
+    name                     refund: of a listed module, an entry point, a Lua package, or a strategy
 
-A session stores the first or the second form, never a bare name: what a name means may change.
+A session stores where its program is, never a bare name: what a name means may change.
 
 Rules
   1. What this process has decorated already is not loaded again.
-  2. A name is looked up in the modules of the settings, then in the entry points `everhold.programs`, then
-     among the programs of this process. The first place that has it wins; two of one name there are refused.
+  2. A name is looked up in four places: the project (modules of the settings, Lua packages of its folders), what is
+     installed (entry points `everhold.programs`, Lua packages of the user), the programs of this process, and the
+     strategies that come with everhold. The first place that has it wins; two of one name there are refused.
   3. Another version is never taken in place of the one asked for.
 """
 
@@ -25,13 +27,16 @@ from types import ModuleType
 from typing import Any, Final
 
 from everhold.core.errors import EverholdError, NotAProgram, UnknownProgram, VersionMissing
-from everhold.packages import load
+from everhold.packages import load, strategies
+from everhold.packages.folder import MAIN, Folders, package, packages
 from everhold.packages.load import refuse_while_loading
 from everhold.ports.program import REGISTRY, Program
+from everhold.programs.lua.program import TEXT, LuaProgram
 
 __all__ = ["ENTRY_POINTS", "Known", "find", "known", "refuse_while_loading"]
 
 ENTRY_POINTS: Final = "everhold.programs"
+_NOWHERE: Final = Folders()
 
 AnyProgram = Program[Any, Any]
 
@@ -44,7 +49,14 @@ class Known:
     problems: tuple[EverholdError, ...]
 
 
-def find(ref: str, version: int | None = None, *, programs: Sequence[str] = (), root: Path | None = None) -> AnyProgram:
+def find(
+    ref: str,
+    version: int | None = None,
+    *,
+    programs: Sequence[str] = (),
+    root: Path | None = None,
+    folders: Folders = _NOWHERE,
+) -> AnyProgram:
     """The program of this reference in this version, or in its newest one.
 
     Raises `UnknownProgram`, `NotAProgram`, `VersionMissing`; `RunsOnImport` if loading it starts a session.
@@ -52,29 +64,53 @@ def find(ref: str, version: int | None = None, *, programs: Sequence[str] = (), 
     ref = absolute(ref)
     if version is not None and (ref, version) in REGISTRY:
         return REGISTRY[(ref, version)]
+    if (lua := _lua(ref, folders)) is not None:
+        return _chosen(ref, {lua.version: lua}, version)
     place, colon, name = ref.rpartition(":")
     if not colon:
-        return _chosen(ref, _by_name(ref, programs, root), version)
+        return _chosen(ref, _by_name(ref, programs, root, folders), version)
     return _chosen(ref, _registered(ref) or _loaded(ref, place, name, root), version)
 
 
-def known(programs: Sequence[str] = (), *, root: Path | None = None) -> Known:
-    """Every program that can be found by name, sorted; a module that does not load is among the problems."""
+def known(programs: Sequence[str] = (), *, root: Path | None = None, folders: Folders = _NOWHERE) -> Known:
+    """Every program that people here wrote or installed and that can be found by name, sorted.
+
+    A module that does not load is among the problems.
+    """
     found, problems = _listed([*programs, *(value for _, value in _entry_points())], root)
+    found += packages(folders.all, folders.all)
     order = sorted(found, key=lambda program: (program.name, program.version, program.ref))
     return Known(tuple(order), tuple(problems))
 
 
 def absolute(ref: str, folder: Path | None = None) -> str:
     """The reference with its path, if it has one, made absolute from `folder` or the current one."""
-    place, colon, name = ref.rpartition(":") if not ref.endswith(".py") else (ref, "", "")
+    alone = ref.endswith((".py", ".lua")) or (is_path(ref) and ":" not in ref)
+    place, colon, name = (ref, "", "") if alone else ref.rpartition(":")
     if not is_path(place):
         return ref
     return f"{((folder or Path.cwd()) / Path(place).expanduser()).resolve()}{colon}{name}"
 
 
 def is_path(place: str) -> bool:
-    return place.endswith(".py") or "/" in place or os.sep in place or place.startswith("~")
+    return place.endswith((".py", ".lua")) or "/" in place or os.sep in place or place.startswith("~")
+
+
+# ---- Lua
+
+
+def _lua(ref: str, folders: Folders) -> LuaProgram | None:
+    """The Lua program that a reference, a file or a folder means; None for what is not Lua."""
+    place = ref.rpartition(":")[0]
+    if ref == TEXT:
+        return LuaProgram(TEXT, roots=folders.all)
+    if ref.endswith(".lua"):
+        return LuaProgram.file(ref, roots=folders.all)
+    if place.endswith(".lua"):
+        return LuaProgram.found(ref, roots=folders.all)
+    if is_path(ref) and (Path(ref) / MAIN).is_file():
+        return LuaProgram.package(ref, roots=folders.all)
+    return None
 
 
 # ---- by reference
@@ -111,7 +147,7 @@ def _in_module(ref: str, module: ModuleType, name: str) -> AnyProgram:
             if program.name == name:
                 return program
         where = getattr(module, "__file__", None) or module.__name__
-        raise UnknownProgram(ref, f"{where} has no {name!r}", _near(name, programs)) from None
+        raise UnknownProgram(ref, f"{where} has no {name!r}", _near(name, [one.name for one in programs])) from None
     if not isinstance(thing, Program):
         raise NotAProgram(ref, _description(thing))
     return thing
@@ -132,23 +168,39 @@ def _chosen(ref: str, found: dict[int, AnyProgram], version: int | None) -> AnyP
 # ---- by name
 
 
-def _by_name(name: str, programs: Sequence[str], root: Path | None) -> dict[int, AnyProgram]:
+def _by_name(name: str, programs: Sequence[str], root: Path | None, folders: Folders) -> dict[int, AnyProgram]:
     if is_path(name) or "." in name:
         raise UnknownProgram(name, "it names a module, not a program in it", f"Add the function: {name}:NAME")
     listed, problems = _listed(programs, root)
-    if found := _named(name, listed):
+    if found := _same(name, [*_named(name, listed), *_package(name, folders.own, folders)]):
         return found
     if problems:  # rather than take what an installed package has under this name
         raise problems[0]
+    points, broken = _of_points(name, root)
+    if found := _same(name, [*points, *_package(name, folders.installed, folders)]):
+        return found
+    here = [program for program in REGISTRY.values() if not program.__module__.startswith(strategies.PACKAGE)]
+    if found := _same(name, _named(name, here)):
+        return found
+    if name in strategies.NAMES:
+        return _versions(strategies.strategy(name).program)
+    problem = "".join(f"; {one}" for one in broken)
+    near = [one.name for one in (*known(programs, root=root, folders=folders).programs, *here)]
+    raise UnknownProgram(name, f"nothing here has this name{problem}", _near(name, [*near, *strategies.NAMES]))
+
+
+def _package(name: str, among: Sequence[Path], folders: Folders) -> list[AnyProgram]:
+    found = package(name, among, folders.all)
+    return [] if found is None else [found]
+
+
+def _of_points(name: str, root: Path | None) -> tuple[list[AnyProgram], list[EverholdError]]:
+    """The programs of this name that installed packages have: under an entry point of this name, else by their own."""
     points = _entry_points()
     if own := [value for point, value in points if point == name and ":" in value]:
-        return _same(name, [find(value, root=root) for value in own])
+        return [find(value, root=root) for value in own], []
     installed, problems = _listed([value for _, value in points], root)
-    here = list(REGISTRY.values())
-    if found := _named(name, installed) or _named(name, here):
-        return found
-    broken = "".join(f"; {problem}" for problem in problems)
-    raise UnknownProgram(name, f"no listed module has it{broken}", _near(name, [*listed, *installed, *here]))
+    return _named(name, installed), problems
 
 
 def _listed(places: Iterable[str], root: Path | None) -> tuple[list[AnyProgram], list[EverholdError]]:
@@ -164,9 +216,9 @@ def _listed(places: Iterable[str], root: Path | None) -> tuple[list[AnyProgram],
     return _unique(found), problems
 
 
-def _named(name: str, programs: list[AnyProgram]) -> dict[int, AnyProgram]:
+def _named(name: str, programs: list[AnyProgram]) -> list[AnyProgram]:
     called = [program for program in programs if program.name == name]
-    return _same(name, called or [program for program in programs if program.__name__ == name])
+    return called or [program for program in programs if program.__name__ == name]
 
 
 def _same(name: str, programs: list[AnyProgram]) -> dict[int, AnyProgram]:
@@ -174,7 +226,7 @@ def _same(name: str, programs: list[AnyProgram]) -> dict[int, AnyProgram]:
     homes = {program.ref.rpartition(":")[0]: program for program in programs}
     if len(homes) > 1:
         refs = ", ".join(sorted(program.ref for program in homes.values()))
-        raise UnknownProgram(name, f"several have this name: {refs}", "Name it as module:function.")
+        raise UnknownProgram(name, f"several have this name: {refs}", "Say which one: name it as it stands there.")
     found: dict[int, AnyProgram] = {}
     for program in programs:
         found |= _versions(program)
@@ -201,13 +253,14 @@ def _unique(programs: list[AnyProgram]) -> list[AnyProgram]:
     return list({id(program): program for program in programs}.values())
 
 
-def _near(name: str, programs: list[AnyProgram]) -> str:
+def _near(name: str, among: list[str]) -> str:
     from difflib import get_close_matches
 
-    names = sorted({program.name for program in programs})
+    names = sorted(set(among))
     if close := get_close_matches(name, names, 1):
         return f"Did you mean {close[0]!r}?"
-    return f"There is: {', '.join(names)}." if names else ""
+    shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+    return f"There is: {shown}." if names else ""
 
 
 def _description(thing: object) -> str:

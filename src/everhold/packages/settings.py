@@ -1,9 +1,10 @@
 """Where data and programs are: one rule, the same for every front and for `everhold.open`.
 
-    database    the argument, else EVERHOLD_DATABASE_URL, else the settings file, else the user's data folder
-    programs    the settings file
-    llm         the settings file
-    answer_with the settings file
+    database       the argument, else EVERHOLD_DATABASE_URL, else the settings file, else the user's data folder
+    programs       the settings file
+    packages_path  the settings file
+    llm            the settings file
+    answer_with    the settings file
 
 The settings file is the nearest `everhold.toml`, or `pyproject.toml` with a table `[tool.everhold]`, in the
 current folder or above it. Paths in it start from its own folder; all others from the current one.
@@ -22,10 +23,13 @@ from typing import Any, Final
 
 from everhold.core.errors import BadSetting
 from everhold.packages.find import absolute
+from everhold.packages.folder import Folders
 
 VARIABLE: Final = "EVERHOLD_DATABASE_URL"
 FILE: Final = "everhold.toml"
-KEYS: Final = ("database", "programs", "llm", "answer_with")
+KEYS: Final = ("database", "programs", "packages_path", "llm", "answer_with")
+LISTS: Final = ("programs", "packages_path")  # settings that are lists of strings
+PACKAGES: Final = "packages"  # the folder of Lua packages in a project, and in the user's data folder
 SCHEMES: Final = ("sqlite", "memory", "postgresql")
 SUFFIXES: Final = (".db", ".sqlite", ".sqlite3")
 DEFAULT: Final = "the user's data folder"
@@ -41,6 +45,12 @@ class Settings:
     programs: tuple[str, ...] = ()
     llm: str | None = None
     answer_with: str | None = None
+    packages_path: tuple[Path, ...] = ()
+
+    @property
+    def folders(self) -> Folders:
+        """Where Lua packages are looked for; folders that are not there yet count, too."""
+        return Folders((*self.packages_path, self.root / PACKAGES), (home() / PACKAGES,))
 
     @property
     def scheme(self) -> str:
@@ -79,7 +89,8 @@ def settings(
     else:
         url, source["database"] = f"sqlite:///{home() / 'everhold.db'}", DEFAULT
     programs = tuple(absolute(place, root) for place in table.get("programs", ()))
-    return Settings(url, root, source, programs, table.get("llm"), table.get("answer_with"))
+    path = tuple((root / Path(place).expanduser()).resolve() for place in table.get("packages_path", ()))
+    return Settings(url, root, source, programs, table.get("llm"), table.get("answer_with"), path)
 
 
 def home() -> Path:
@@ -180,10 +191,10 @@ def _checked(table: Any, file: Path) -> dict[str, Any]:
             more = "; here the settings stand at the top" if key == "tool" else _near(key, KEYS)
             raise BadSetting(f"{key} in {file}", f"there is no such setting{more}")
         fits = isinstance(value, str)
-        if key == "programs":
+        if key in LISTS:
             fits = isinstance(value, list) and all(isinstance(place, str) for place in value)
         if not fits:
-            wanted = "a list of strings" if key == "programs" else "a string"
+            wanted = "a list of strings" if key in LISTS else "a string"
             raise BadSetting(f"{key} in {file}", f"it should be {wanted}, got {value!r}")
     return table
 

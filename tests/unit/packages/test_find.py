@@ -330,7 +330,7 @@ UNFOUND = {
     "shop:": "{here}/shop.py has no ''",
     "shop.py": "it names a module, not a program in it",
     "shop.refund": "it names a module, not a program in it",
-    "refund": "no listed module has it",
+    "refund": "nothing here has this name",
     "shop:outer.<locals>.refund": "it was defined inside a function",
     "__main__:refund": "it was written at a prompt or in a notebook of another process",
     "needs:refund": "needs needs 'no_such_library', which is not installed here",

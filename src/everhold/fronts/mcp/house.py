@@ -18,7 +18,8 @@ from everhold.answerers import Spec
 from everhold.core.errors import BadRequest, EverholdError, NotAllowed, StoreUnavailable
 from everhold.core.observe import Observer
 from everhold.core.query import Query
-from everhold.packages.find import find, is_path, known
+from everhold.packages.catalog import named
+from everhold.packages.find import is_path, known
 from everhold.packages.settings import DEFAULT, Settings, settings
 from everhold.ports.program import Call
 from everhold.runtime import Runtime, open
@@ -84,19 +85,19 @@ class House:
         """The program that a model means."""
         found = self._settings()
         if ":" in name or is_path(name) or name.endswith(".lua"):
-            for program in known(found.programs, root=found.root).programs:
+            for program in known(found.programs, root=found.root, folders=found.folders).programs:
                 if program.ref == name:
                     return program
             raise NotAllowed(
                 f"{name!r} is not a name: over MCP a program is started by its name",
                 "The tool `strategies` lists the names. To add a program, list it under `programs` in everhold.toml.",
             )
-        return find(name, programs=found.programs, root=found.root)
+        return named(name, found)
 
     def listed(self) -> tuple[list[Any], list[EverholdError]]:
         """Every program that can be started by name, and what keeps others from being found."""
         found = self._settings()
-        everything = known(found.programs, root=found.root)
+        everything = known(found.programs, root=found.root, folders=found.folders)
         return list(everything.programs), list(everything.problems)
 
     def code(self, text: str | None, file: str | None, ctx: dict[str, Any]) -> Call[Any]:

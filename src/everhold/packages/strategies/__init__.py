@@ -13,9 +13,10 @@ Rules
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from everhold.packages.strategies.about import Strategy
+if TYPE_CHECKING:
+    from everhold.packages.strategies.about import Strategy
 
 PACKAGE: Final = __name__
 NAMES: Final = ("cot", "reflect", "self_consistency", "cove", "panel", "rank", "tree_of_thoughts", "ucb")

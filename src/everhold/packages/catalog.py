@@ -1,0 +1,103 @@
+"""Everything that `run NAME` can start, in one list, with what each is for and what it costs.
+
+The order of precedence is that of `find.py`: the project's own, what is installed, what this process has decorated,
+what comes with everhold. A program that another of the same name hides is listed too, and started by its reference.
+Listing runs no Lua, and loads only Python modules that the settings or an entry point name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.errors import BadArguments, EverholdError
+from everhold.packages import strategies
+from everhold.packages.find import find, known
+from everhold.packages.meta import meta
+from everhold.packages.settings import Settings
+from everhold.packages.strategies.about import Estimate, Strategy
+from everhold.ports.program import Program
+from everhold.programs.lua.program import LuaProgram
+
+Kind = Literal["strategy", "python", "lua"]
+AnyProgram = Program[Any, Any]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One program that can be started by name."""
+
+    name: str
+    kind: Kind
+    ref: str  # what a session stores, and what starts it if its name is hidden
+    version: int
+    summary: str
+    cost: str = ""  # in words; empty if nobody knows
+    category: str = ""
+    hidden: bool = False  # whether its name means another program
+
+
+class Catalog(msgspec.Struct, frozen=True):
+    """What can be started by name, sorted, and what kept the rest from being listed."""
+
+    entries: tuple[Entry, ...]
+    problems: tuple[EverholdError, ...]
+
+
+def catalog(found: Settings) -> Catalog:
+    """What these settings, the installed packages and everhold itself offer."""
+    theirs = known(found.programs, root=found.root, folders=found.folders)
+    problems = list(theirs.problems)
+    newest = {(program.name, program.ref): program for program in theirs.programs}  # sorted by version
+    offered = [*newest.values(), *(one.program for one in strategies.strategies())]
+    broken = {str(problem) for problem in problems}
+    meant: dict[str, str | None] = {}
+    for name in dict.fromkeys(program.name for program in offered):
+        try:
+            meant[name] = named(name, found).ref
+        except EverholdError as problem:
+            meant[name] = None  # several have this name, or a module that may have it does not load
+            problems += [problem] if str(problem) not in broken else []
+    entries = [entry(program, hidden=meant[program.name] not in (program.ref, None)) for program in offered]
+    order = sorted(entries, key=lambda one: (one.kind != "strategy", one.name, one.hidden, one.ref))
+    return Catalog(tuple(order), tuple(problems))
+
+
+def named(name: str, found: Settings, version: int | None = None) -> AnyProgram:
+    """The program of this name or reference, by the rule of `find.py` and these settings."""
+    return find(name, version, programs=found.programs, root=found.root, folders=found.folders)
+
+
+def entry(program: AnyProgram, *, hidden: bool = False) -> Entry:
+    """What can be said of a program without running it."""
+    about = strategy_of(program)
+    if about is not None:
+        return Entry(program.name, "strategy", program.ref, program.version, about.summary, about.formula, "", hidden)
+    if isinstance(program, LuaProgram):
+        said = meta(program.main) if program.main is not None else None
+        summary, category = (said.description, said.category) if said else ("", "")
+        return Entry(program.name, "lua", program.ref, program.version, summary, "", category, hidden)
+    return Entry(program.name, "python", program.ref, program.version, summary_of(program), "", "", hidden)
+
+
+def summary_of(program: AnyProgram) -> str:
+    """The first sentence of its documentation."""
+    return inspect.cleandoc(program.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def strategy_of(program: AnyProgram) -> Strategy | None:
+    """What a strategy says of itself; None for all other programs."""
+    place, _, name = program.ref.rpartition(":")
+    return strategies.strategy(name) if place == f"{strategies.PACKAGE}.{name}" else None
+
+
+def estimate(program: AnyProgram, args: Mapping[str, JSON] | None = None) -> Estimate | None:
+    """What a session of this program will cost; None if nobody knows, or if it cannot be called like this."""
+    about = strategy_of(program)
+    try:
+        return None if about is None else about.estimate(args)
+    except BadArguments:
+        return None
