@@ -27,7 +27,7 @@ from everhold.core.journal import Reply
 from everhold.programs.lua.frame import HEADER, Limits, Order, Told, Trouble, framed, told_of
 from everhold.programs.lua.process import Process
 
-_CHUNK: Final = 2**18
+_CHUNK: Final = 2**15  # larger ones cost a call for memory each
 _LOOK: Final = 0.01  # seconds between two looks at busy workers
 BOOT: Final = 60.0  # seconds a worker may take to start
 
@@ -74,7 +74,7 @@ class Worker:
         self._replies: list[Reply] = []
         self._answer: asyncio.Future[list[Reply]] | None = None
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._spent = 0.0
+        self._spent: float | None = None  # of its processor time, when we first looked
         self._inbox = bytearray()
         self._outbox = bytearray()
         self._socket = self.process.socket
@@ -105,7 +105,7 @@ class Worker:
 
     def _begin(self) -> None:
         self.busy = True
-        self.since = time.monotonic()
+        self.since, self._spent = time.monotonic(), None
         self.pool.watch()
 
     def _finish(self) -> None:
@@ -125,7 +125,6 @@ class Worker:
         if self.dead:
             raise Gone
         self._replies, self._answer = [], self._loop.create_future()
-        self._spent = _processor(self.process.pid)
         for order in orders:
             self._send(framed(order))
         return await self._answer
@@ -197,7 +196,7 @@ class Worker:
             self.ready, self.walls, self.since = True, told.walls, time.monotonic()
         elif told.more:
             self._replies += told.replies
-            self.since, self._spent = time.monotonic(), _processor(self.process.pid)
+            self.since, self._spent = time.monotonic(), None
         else:
             self._answered(told)
 
@@ -220,6 +219,8 @@ class Worker:
             if now - self.since > BOOT:
                 self.end(WorkerFailed(f"it was not ready after {BOOT:g} s"))
             return
+        if self._spent is None:
+            self._spent = _processor(self.process.pid)
         limit, age = self.pool.limits.wall, now - self.since
         if age > limit and (age > 5 * limit or _processor(self.process.pid) - self._spent >= limit * 0.6):
             self.end(Overtime(self._replies))

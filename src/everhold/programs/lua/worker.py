@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from everhold.programs.lua.frame import HEADER, SLICE, Limits, Order, Step, Told
 #: Seconds after which a long replay tells how far it is.
 _BREATH: Final = 0.05
 _OUT_OF_MEMORY: Final = 12
+_CHUNK: Final = 2**15  # larger ones cost a call for memory each
 
 Begin = Callable[[Birth, Metrics, list[str], Limits], Any]
 
@@ -196,28 +197,22 @@ def serve(channel: int, begin: Begin, limits: Limits, walls: list[str]) -> None:
 
     send(encode(Told(walls=walls)))
     server = Server(send, begin, limits)
-    while (body := _frame(channel)) is not None:
+    for body in _frames(channel):
         server.do(order_of(body))
 
 
-def _frame(channel: int) -> bytes | None:
-    head = _read(channel, HEADER.size)
-    return None if head is None else _read(channel, HEADER.unpack(head)[0])
-
-
-def _read(channel: int, size: int) -> bytes | None:
-    """Exactly this many bytes, or None if nobody is left to send them."""
-    found = os.read(channel, size)
-    if len(found) == size:
-        return found
-    parts = [found]
-    missing = size - len(found)
-    while missing:
-        if not parts[-1]:
-            return None
-        parts.append(os.read(channel, min(missing, 2**20)))
-        missing -= len(parts[-1])
-    return b"".join(parts)
+def _frames(channel: int) -> Iterator[bytes]:
+    """The frames that come in, until nobody is left to send any."""
+    inbox = bytearray()
+    while data := os.read(channel, _CHUNK):
+        inbox += data
+        while len(inbox) >= HEADER.size:
+            end = HEADER.size + HEADER.unpack_from(inbox)[0]
+            if len(inbox) < end:
+                break
+            body = bytes(inbox[HEADER.size : end])
+            del inbox[:end]
+            yield body
 
 
 def _write(channel: int, text: bytes) -> None:

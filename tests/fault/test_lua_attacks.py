@@ -1,0 +1,115 @@
+"""Hostile Lua, one test an attack: nothing hangs, nothing crashes, nothing leaks. Each attack is shown to be real."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fault.attacks import TABLE, Attack, Bite
+
+ROOT = Path(__file__).parents[2]
+FILES = {"secret.txt": "the secret", "evil.lua": 'return "the secret"'}
+MUCH = 150  # megabytes that no program should take
+FLOOD = 8 * 2**20  # bytes that nobody wants to keep
+every_attack = pytest.mark.parametrize("attack", TABLE, ids=lambda attack: attack.name.replace(" ", "-"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    home.mkdir()
+    for name, text in FILES.items():
+        (home / name).write_text(text)
+    return home
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+# ---- the control
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[subprocess.Popen[str]]:
+    """Runs programs that nobody protects, each in a process of its own."""
+    command = [sys.executable, "-m", "tests.fault.bare"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        yield process
+        process.kill()
+
+
+@every_attack
+def test_the_attack_bites_where_nobody_protects(
+    attack: Attack, bare: subprocess.Popen[str], folder: Path, tmp_path: Path
+) -> None:
+    """On a bare Lua it does what the table says, so that its failure elsewhere means something."""
+    report, out = tmp_path / "report", tmp_path / "out"
+    job = {"report": str(report), "out": str(out), "code": attack.code.replace("FOLDER", str(folder))}
+    assert bare.stdin is not None and bare.stdout is not None
+    bare.stdin.write(json.dumps(job) + "\n")
+    bare.stdin.flush()
+    peak, hung = _watched(int(bare.stdout.readline()), report, 0.25 if attack.bite is Bite.HANGS else 20.0)
+    facts = _facts(report)
+    eaten = peak > MUCH or "memory" in facts
+    bitten = {
+        Bite.HANGS: hung,
+        Bite.EATS: eaten,
+        Bite.DIES: not hung and "over" not in facts and not eaten,
+        Bite.GETS: "the secret" in str(facts.get("value")),
+        Bite.WRITES: contents(folder) != FILES,
+        Bite.PRINTS: "the secret" in out.read_text(),
+        Bite.FLOODS: facts.get("taken", 0) > FLOOD or eaten,
+        Bite.CONFUSES: "host" in facts,
+    }
+    assert bitten[attack.bite], (facts, peak, hung)
+
+
+def _watched(pid: int, report: Path, patience: float) -> tuple[int, bool]:
+    """Wait for the end, but not for ever and not for all memory; returns megabytes, and whether it was ended by us."""
+    _until(lambda: "ready" in _facts(report), 60)
+    peak = 0
+
+    def over() -> bool:
+        nonlocal peak
+        now = _megabytes(pid)
+        peak = max(peak, now)
+        return now == 0 or peak > MUCH
+
+    _until(over, patience)
+    hung = _megabytes(pid) > 0
+    if hung:
+        os.kill(pid, signal.SIGKILL)
+    return peak, hung
+
+
+def _until(done: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not done() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def _megabytes(pid: int) -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
+
+
+def _facts(report: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    if not report.exists():
+        return facts
+    for line in report.read_text().splitlines():
+        facts |= json.loads(line)
+    return facts
