@@ -51,7 +51,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     program: str | None = None
     labels: dict[str, str] = {}
     programs: list[str] = []  # of the settings
-    packages: list[list[str]] = [[], []]  # folders of Lua packages: the project's, and the user's
+    #: Folders of Lua packages: the project's, and the user's.
+    packages: list[list[str]] = msgspec.field(default_factory=lambda: [[], []])
     root: str = ""
     path: list[str] = []  # where modules are looked for here
 
