@@ -36,6 +36,7 @@ class Entry(msgspec.Struct, frozen=True):
     version: int
     summary: str
     cost: str = ""  # in words; empty if nobody knows
+    estimate: Estimate | None = None  # with its usual arguments
     category: str = ""
     hidden: bool = False  # whether its name means another program
 
@@ -75,12 +76,14 @@ def entry(program: AnyProgram, *, hidden: bool = False) -> Entry:
     """What can be said of a program without running it."""
     about = strategy_of(program)
     if about is not None:
-        return Entry(program.name, "strategy", program.ref, program.version, about.summary, about.formula, "", hidden)
+        cost = about.estimate()
+        known = (program.name, "strategy", program.ref, program.version, about.summary)
+        return Entry(*known, cost=about.formula, estimate=cost, hidden=hidden)
     if isinstance(program, LuaProgram):
         said = meta(program.main) if program.main is not None else None
         summary, category = (said.description, said.category) if said else ("", "")
-        return Entry(program.name, "lua", program.ref, program.version, summary, "", category, hidden)
-    return Entry(program.name, "python", program.ref, program.version, summary_of(program), "", "", hidden)
+        return Entry(program.name, "lua", program.ref, program.version, summary, category=category, hidden=hidden)
+    return Entry(program.name, "python", program.ref, program.version, summary_of(program), hidden=hidden)
 
 
 def summary_of(program: AnyProgram) -> str:
