@@ -20,6 +20,7 @@ import click
 GROUPS: Final = {
     "Run": {"demo": "run", "init": "init", "run": "run", "retry": "run", "fork": "run", "mcp": "mcp"},
     "Look": {
+        "programs": "programs",
         "sessions": "look",
         "show": "look",
         "explain": "tell",
@@ -44,6 +45,7 @@ HELP: Final = {
     "retry": "Go on from a failed session's last answer, with mended code.",
     "fork": "Begin a session that shares the steps of another; change an answer.",
     "mcp": "Serve MCP: a host's own model runs strategies and answers them.",
+    "programs": "List what `run` can start by name, or describe one of them.",
     "sessions": "List sessions, newest first.",
     "show": "Show one session: what was asked, what was answered, how it ended.",
     "explain": "Say why a session is where it is, and what moves it.",

@@ -57,8 +57,8 @@ def run_(
 ) -> int:
     """Run a program, or go on with one that stopped.
 
-    PROGRAM is module:function, path/file.py:function, or a name from the settings. At a terminal you are asked what
-    it asks; without one, its open questions are printed as JSON and the exit code is 10.
+    PROGRAM is a name (`everhold programs` lists them), module:function, path/file.py:function, or a Lua file. At a
+    terminal you are asked what it asks; without one, its open questions are printed as JSON and the exit code is 10.
     """
     if not goes_on and program is None:
         raise misused("it needs a PROGRAM, or -c to go on with the last session")
@@ -75,10 +75,9 @@ def run_(
 
 
 def _program(database: str | None, name: str) -> Program[Any, Any]:
-    from everhold.packages.find import find
+    from everhold.packages.catalog import named
 
-    found = settings_of(database)
-    return find(name, programs=found.programs, root=found.root)
+    return named(name, settings_of(database))
 
 
 def _stopped(house: House, database: str | None, name: str) -> str:
@@ -100,7 +99,7 @@ def _called(program: Program[Any, Any], words: tuple[str, ...], file: str | None
     given = {} if file is None else _object(file)
     try:
         texts = pairs(words, "argument")
-        call = program(**(given | {name: _value(program, name, text) for name, text in texts.items()}))
+        call = program(**(given | {name: valued(program, name, text) for name, text in texts.items()}))
         program.arguments(call.args)
     except BadArguments as error:
         error.hint = f"It takes {_parameters(program)}."
@@ -108,10 +107,10 @@ def _called(program: Program[Any, Any], words: tuple[str, ...], file: str | None
     return call
 
 
-def _value(program: Program[Any, Any], name: str, text: str) -> Any:
+def valued(program: Program[Any, Any], name: str, text: str) -> Any:
     """A word as the parameter wants it: text where it takes text, else JSON if it is some."""
     wanted = program.types.get(name, Any)
-    if wanted is str:
+    if str in (wanted, getattr(wanted, "__origin__", None)):  # also an annotated one
         return text
     try:
         value = loads(text)

@@ -47,7 +47,7 @@ def info_(database: str | None, as_json: bool) -> None:
     from everhold.packages.find import known
 
     found = settings_of(database)
-    programs = known(found.programs, root=found.root)
+    programs = known(found.programs, root=found.root, folders=found.folders)
     facts: dict[str, Any] = {
         "everhold": _version(),
         "python": platform.python_version(),
@@ -122,9 +122,10 @@ def _checks(found: Settings, database: str | None) -> Iterator[tuple[str, Callab
     if found.path is not None:
         path = found.path
         yield "privacy", lambda: _private(path)
-    for problem in known(found.programs, root=found.root).problems:
+    everything = known(found.programs, root=found.root, folders=found.folders)
+    for problem in everything.problems:
         yield "programs", lambda problem=problem: _raise(problem)  # type: ignore[misc]
-    yield "programs", lambda: f"{len(known(found.programs, root=found.root).programs)} found by name"
+    yield "programs", lambda: f"{len(everything.programs)} found by name"
     if found.answer_with is not None:
         words = found.answer_with
         yield "answer_with", lambda: _command(words)
