@@ -76,9 +76,8 @@ def entry(program: AnyProgram, *, hidden: bool = False) -> Entry:
     """What can be said of a program without running it."""
     about = strategy_of(program)
     if about is not None:
-        cost = about.estimate()
-        known = (program.name, "strategy", program.ref, program.version, about.summary)
-        return Entry(*known, cost=about.formula, estimate=cost, hidden=hidden)
+        words, cost = about.summary, about.estimate()
+        return Entry(program.name, "strategy", program.ref, program.version, words, about.formula, cost, hidden=hidden)
     if isinstance(program, LuaProgram):
         said = meta(program.main) if program.main is not None else None
         summary, category = (said.description, said.category) if said else ("", "")
