@@ -33,7 +33,7 @@ GROUPS: Final = {
         "doctor": "tell",
     },
     "Answer": {"inbox": "look", "answer": "answer", "signal": "answer", "cancel": "answer"},
-    "Keep": {"export": "move", "import": "move", "delete": "keep", "db": "keep"},
+    "Keep": {"export": "move", "import": "move", "delete": "keep", "db": "keep", "pkg": "pkg"},
 }
 
 
@@ -64,6 +64,7 @@ HELP: Final = {
     "import": "Take in the sessions of an exported file; they go on here.",
     "delete": "Forget a session for good.",
     "db": "Look after the database: path, verify, gc, migrate, copy.",
+    "pkg": "Say which Lua packages you trust: trust, untrust, trusted.",
 }
 #: Hints of errors that are meant for Python, as one says them here.
 HINTS: Final = {
@@ -116,6 +117,15 @@ def everhold() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns how to exit."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if "--json" not in words:
+        return _run(words, as_json=False)
+    from everhold.fronts.cli.paper import json_alone
+
+    with json_alone():
+        return _run(words, as_json=True)
+
+
+def _run(words: list[str], *, as_json: bool) -> int:
     try:
         return int(everhold.main(args=words, prog_name="everhold", standalone_mode=False) or 0)
     except BrokenPipeError:  # the reader has gone, as with `| head`
@@ -126,13 +136,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return Exit.INTERRUPTED
     except Exception as error:
-        return told(error, as_json="--json" in words)
+        return told(error, as_json=as_json)
 
 
 def told(error: Exception, *, as_json: bool) -> int:
     """Tell a mistake in one or two lines and return how to exit; what nobody foresaw is raised again."""
     from everhold.core.errors import EverholdError
-    from everhold.fronts.wire import Exit, dumps, error_json, exit_code
+    from everhold.fronts.wire import Exit, error_json, exit_code
 
     if isinstance(error, EverholdError):
         code, facts = exit_code(error), error_json(error)
@@ -144,7 +154,9 @@ def told(error: Exception, *, as_json: bool) -> int:
     else:
         raise error
     if as_json:
-        click.echo(dumps(facts))
+        from everhold.fronts.cli.paper import json_out
+
+        json_out(facts)
     else:
         click.secho(f"error: {facts['error']} [{facts['code']}]", err=True, fg="red")
         if facts.get("hint"):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from everhold.core.errors import BadSetting, StoreUnavailable
+from everhold.fronts.cli.paper import stdout
 
 if TYPE_CHECKING:
     from everhold.answerers import Spec
@@ -35,9 +36,12 @@ _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 # ---- options
 
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+
+
 def common(command: F) -> F:
     """`--database` and `--json`, which every command that reads a database has."""
-    command = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")(command)
+    command = json_option(command)
     return click.option(
         "-d", "--database", metavar="ADDRESS", help="Which database; without it, the settings say which."
     )(command)
@@ -95,7 +99,7 @@ def misused(words: str) -> click.UsageError:
 
 def at_terminal() -> bool:
     """Whether a person can be asked."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    return sys.stdin.isatty() and stdout().isatty()
 
 
 def me(name: str | None = None) -> dict[str, JSON]:

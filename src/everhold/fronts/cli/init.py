@@ -9,6 +9,8 @@ from typing import Final
 import click
 
 from everhold.core.errors import BadSetting
+from everhold.fronts.cli.house import json_option
+from everhold.fronts.cli.paper import json_out
 
 _PROGRAM: Final = '''\
 """{name}: a program that asks a model, and a person before it does anything."""
@@ -30,22 +32,23 @@ async def {name}(ctx: everhold.Context, topic: str) -> str:
 '''
 
 _TEST: Final = """\
-import everhold
+from everhold.testing import Kit
 
 from {name} import {name}
 
-
-def test_it_sends_what_a_person_approved() -> None:
-    with everhold.open_blocking("memory://", llm=["Trains run at night."]) as runtime:
-        status = runtime.start({name}(topic="trains"))
-        status = runtime.answer(status.queries[0], True)
-        assert status.result == "sent 20 characters"
+ANSWERS = {{"*about trains*": "Trains run at night."}}
 
 
-def test_it_keeps_back_what_nobody_approved() -> None:
-    with everhold.open_blocking("memory://", llm=["Trains run at night."]) as runtime:
-        status = runtime.start({name}(topic="trains"))
-        assert runtime.answer(status.queries[0], False).result == "kept back"
+def test_it_sends_what_a_person_approved(everhold: Kit) -> None:
+    session = everhold.start({name}(topic="trains"), answers=ANSWERS)
+    session.assert_waits_for("Send this? Trains run at night.")
+    assert session.approve().result == "sent 20 characters"
+
+
+def test_it_keeps_back_what_nobody_approved(everhold: Kit) -> None:
+    session = everhold.start({name}(topic="trains"), answers=ANSWERS)
+    assert session.decline().result == "kept back"
+    assert everhold.called == []
 """
 
 _SETTINGS: Final = """\
@@ -82,7 +85,8 @@ FILES: Final = {
 
 @click.command("init")
 @click.argument("name")
-def init_(name: str) -> None:
+@json_option
+def init_(name: str, as_json: bool) -> None:
     """Make a folder with a program, its test and its settings."""
     if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or name in ("everhold", "test"):
         raise BadSetting("NAME", f"{name!r} should be a Python name in small letters, and not everhold or test")
@@ -95,5 +99,8 @@ def init_(name: str) -> None:
             (folder / file.format(name=name)).write_text(text.format(name=name), encoding="utf-8")
     except OSError as error:
         raise BadSetting("NAME", f"{folder} cannot be made: {error.strerror}") from None
-    click.echo(f"made {folder}/: {', '.join(file.format(name=name) for file in FILES)}")
+    made = [file.format(name=name) for file in FILES]
+    if as_json:
+        return json_out({"folder": str(folder.resolve()), "files": made})
+    click.echo(f"made {folder}/: {', '.join(made)}")
     click.echo(f"try: cd {name} && everhold run {name} topic=trains")

@@ -51,11 +51,14 @@ def _confirm(words: str, yes: bool) -> None:
 
 
 @click.group("db", invoke_without_command=True)
+@common
 @click.pass_context
-def db_(ctx: click.Context) -> None:
+def db_(ctx: click.Context, database: str | None, as_json: bool) -> None:
     """Look after the database: path, verify, gc, migrate, copy."""
     if ctx.invoked_subcommand is None:
-        ctx.invoke(path_)
+        ctx.invoke(path_, database=database, as_json=as_json)
+    elif database is not None or as_json:
+        raise misused(f"say it after {ctx.invoked_subcommand}: everhold db {ctx.invoked_subcommand} …")
 
 
 @db_.command("path")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager, redirect_stdout, suppress
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
@@ -46,10 +47,38 @@ def value_text(value: JSON) -> str:
     return value if isinstance(value, str) else dumps(value)
 
 
+class _Out:
+    stream: TextIO | None = None  # for JSON alone
+
+
+@contextmanager
+def json_alone() -> Iterator[None]:
+    """Standard output for JSON alone: what programs, and what they start, print there goes to standard error."""
+    stream = sys.stdout
+    stream.flush()
+    if stream is sys.__stdout__:
+        stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+    _Out.stream = stream
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _Out.stream = None
+        if stream is not sys.stdout:
+            with suppress(BrokenPipeError):
+                stream.close()
+
+
+def stdout() -> TextIO:
+    """Where what was asked for goes."""
+    return sys.stdout if _Out.stream is None else _Out.stream
+
+
 def json_out(value: JSON) -> None:
     from everhold.fronts.wire import dumps
 
-    click.echo(dumps(value))
+    click.echo(dumps(value), file=stdout())
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequence[str]) -> None:

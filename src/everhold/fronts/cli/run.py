@@ -14,6 +14,7 @@ from everhold.fronts.cli.house import (
     answerer_of,
     answering,
     common,
+    json_option,
     misused,
     opened,
     pairs,
@@ -21,6 +22,7 @@ from everhold.fronts.cli.house import (
     settings_of,
     written,
 )
+from everhold.fronts.cli.paper import json_out
 
 if TYPE_CHECKING:
     from everhold.ports.program import Program
@@ -219,9 +221,15 @@ def _replacement(house: House, session_id: str, at: int | None, query_id: str | 
 
 
 @click.command("demo")
-def demo_() -> int:
+@json_option
+def demo_(as_json: bool) -> int:
     """Kill a program in the middle and see it go on: 20 seconds, no key."""
     from everhold.fronts.cli.demo.show import demo
     from everhold.fronts.wire import Exit
 
-    return Exit.OK if demo() else Exit.FAILED
+    shown = demo()
+    if as_json:
+        import msgspec
+
+        json_out({**msgspec.to_builtins(shown), "held": shown.held})
+    return Exit.OK if shown.held else Exit.FAILED

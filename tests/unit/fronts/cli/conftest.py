@@ -54,6 +54,37 @@ async def plain(ctx):
     return 1
 """
 
+#: Every command, one after another, in a shop whose session `seven` waits for an approval.
+EVERYTHING = [
+    ["sessions"],
+    ["show", "seven"],
+    ["explain", "seven"],
+    ["inbox"],
+    ["usage"],
+    ["info"],
+    ["doctor"],
+    ["replay", "seven"],
+    ["diff", "seven", "seven"],
+    ["check"],
+    ["export", "seven", "-o", "out.jsonl"],
+    ["import", "out.jsonl", "-d", "there.db"],
+    ["fork", "seven", "--key", "forked"],
+    ["signal", "seven", "hello"],
+    ["answer", "seven", "--as", "ana", "--yes"],
+    ["watch", "seven"],
+    ["run", "shop.py:fails", "--key", "f", "--answer-with", "cat"],
+    ["retry", "f"],
+    ["cancel", "forked"],
+    ["delete", "forked", "--yes"],
+    ["db"],
+    ["db", "path"],
+    ["db", "verify"],
+    ["db", "migrate"],
+    ["db", "copy", "copy.db"],
+    ["db", "gc", "--older-than", "1d"],
+    ["init", "made"],
+]
+
 
 @dataclass(frozen=True)
 class Said:

@@ -1,7 +1,6 @@
 """The journal as a tape, and sessions that travel."""
 
 import json
-import socket
 import sys
 from pathlib import Path
 
@@ -110,58 +109,6 @@ def test_an_export_without_texts_can_be_checked_elsewhere(cli: Cli) -> None:
     assert "come back" not in Path("out.jsonl").read_text()
     Path("shop.db").unlink()
     assert "1 session checked: 1 ok" in cli("check", "--file", "out.jsonl").out
-
-
-# ---- without a network
-
-EVERYTHING = [
-    ["sessions"],
-    ["show", "seven"],
-    ["explain", "seven"],
-    ["inbox"],
-    ["usage"],
-    ["info"],
-    ["doctor"],
-    ["replay", "seven"],
-    ["diff", "seven", "seven"],
-    ["check"],
-    ["export", "seven", "-o", "out.jsonl"],
-    ["import", "out.jsonl", "-d", "there.db"],
-    ["fork", "seven", "--key", "forked"],
-    ["signal", "seven", "hello"],
-    ["answer", "seven", "--as", "ana", "--yes"],
-    ["watch", "seven"],
-    ["run", "shop.py:fails", "--key", "f", "--answer-with", "cat"],
-    ["retry", "f"],
-    ["cancel", "forked"],
-    ["delete", "forked", "--yes"],
-    ["db", "path"],
-    ["db", "verify"],
-    ["db", "migrate"],
-    ["db", "copy", "copy.db"],
-    ["db", "gc", "--older-than", "1d"],
-    ["init", "made"],
-]
-
-
-def test_every_command_works_without_a_network(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connecting, or asking for an address, would raise: no command does."""
-
-    def refused(*_: object, **__: object) -> None:
-        raise AssertionError("a command used the network")
-
-    refund(cli)
-    monkeypatch.setattr(socket.socket, "connect", refused)
-    monkeypatch.setattr(socket, "getaddrinfo", refused)
-    for words in EVERYTHING:
-        assert "network" not in cli(*words).err, words
-
-
-def test_every_command_is_in_the_list_above() -> None:
-    from everhold.fronts.cli.app import GROUPS
-
-    named = {words[0] for words in EVERYTHING}
-    assert named | {"demo"} == {name for names in GROUPS.values() for name in names}
 
 
 def test_the_demo_needs_only_what_the_base_install_brings() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 
 from everhold.core.codec import loads
 from everhold.core.journal import Delivery
@@ -30,8 +31,28 @@ PATIENCE: Final = 15.0  # seconds one process may take
 Asked = dict[str, Any]
 
 
-def demo(folder: Path | None = None) -> bool:
-    """Run the demo in a folder (a new one, by default) and tell it; returns whether every claim held."""
+class Claim(msgspec.Struct, frozen=True):
+    """One thing that the demo claims, and whether it was found to be so."""
+
+    held: bool
+    claim: str
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What the demo has shown."""
+
+    folder: str
+    processes: tuple[int, int]
+    seconds: float
+    claims: list[Claim]
+
+    @property
+    def held(self) -> bool:
+        return all(one.held for one in self.claims)
+
+
+def demo(folder: Path | None = None) -> Shown:
+    """Run the demo in a folder (a new one, by default), tell it, and hold every claim against what was found."""
     began = time.monotonic()
     folder = folder or Path(tempfile.mkdtemp(prefix="everhold-demo-"))
     click.secho(f"A panel of experts: {TOPIC}", bold=True)
@@ -41,12 +62,11 @@ def demo(folder: Path | None = None) -> bool:
     _tell_kill(first, kept, folder)
     second = _run(folder)
     finished = _signed(folder)
-    held = _check(folder, killed_with, kept, finished)
-    click.echo(
-        f"\nProcesses {first} and {second}, one file, {time.monotonic() - began:.1f} seconds. Look at it yourself:"
-    )
+    claims = _check(folder, killed_with, kept, finished)
+    shown = Shown(str(folder), (first, second), round(time.monotonic() - began, 1), claims)
+    click.echo(f"\nProcesses {first} and {second}, one file, {shown.seconds:.1f} seconds. Look at it yourself:")
     click.echo(f"  everhold show demo --database {database_in(folder)}")
-    return held
+    return shown
 
 
 # ---- the two processes
@@ -142,7 +162,7 @@ def _signed(folder: Path) -> Status:
 # ---- what was claimed
 
 
-def _check(folder: Path, killed_with: int, kept: list[Delivery], finished: Status) -> bool:
+def _check(folder: Path, killed_with: int, kept: list[Delivery], finished: Status) -> list[Claim]:
     """Hold every claim against what was found, and tell it."""
     journal = _journal(folder)
     before = {answer.id for delivery in kept for answer in delivery.answers}
@@ -167,8 +187,7 @@ def _check(folder: Path, killed_with: int, kept: list[Delivery], finished: Statu
         (result == SAYINGS["verdict"], f"completed: {result!r}"),
         (not _problems(folder), "the database is sound"),
     ]
-    told = [_claim(held, words) for held, words in claims]
-    return all(told)
+    return [_told(Claim(held, words)) for held, words in claims]
 
 
 def _for_people(journal: list[Delivery]) -> set[str]:
@@ -198,6 +217,6 @@ def _tell_kill(pid: int, kept: list[Delivery], folder: Path) -> None:
     click.echo(f"  {len(_asked(folder))} questions asked, {answers} answers in the file\n")
 
 
-def _claim(held: bool, words: str) -> bool:
-    click.secho(f"  {'✓' if held else '✗ NOT TRUE:'} {words}", fg="green" if held else "red")
-    return held
+def _told(one: Claim) -> Claim:
+    click.secho(f"  {'✓' if one.held else '✗ NOT TRUE:'} {one.claim}", fg="green" if one.held else "red")
+    return one
