@@ -39,6 +39,7 @@ sys.addaudithook(hear)
 """
 EVERYTHING = [
     "run shop.py:refund order=7 --key seven --answer-with cat",
+    "programs",
     "sessions",
     "show seven",
     "explain seven",

@@ -56,6 +56,8 @@ async def plain(ctx):
 
 #: Every command, one after another, in a shop whose session `seven` waits for an approval.
 EVERYTHING = [
+    ["programs"],
+    ["programs", "rank", "n=8"],
     ["sessions"],
     ["show", "seven"],
     ["explain", "seven"],
