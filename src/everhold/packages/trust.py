@@ -155,7 +155,7 @@ def _changing() -> Iterator[list[Mark]]:
     """The marks, to be changed in place and written back; nobody else changes them meanwhile."""
     file = _file()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (file.parent / f".{FILE}.lock").open("w") as lock:
+    with open(os.open(file.parent / f".{FILE}.lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = _read(file)
         yield found
