@@ -1,0 +1,77 @@
+"""The address of a database: what libpq understands, and `schema`, which is ours.
+
+    postgresql://user@host:5432/name?schema=everhold&sslmode=require
+
+Text that goes into a column outside JSON is made free of NUL by `kept`, and read back by `read`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from everhold.core.errors import BadSetting
+
+SCHEMA: Final = "everhold"
+#: A line that is dead without saying so is found within half a minute.
+_DEFAULTS: Final = {
+    "application_name": "everhold",
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+}
+
+
+class Address:
+    """Where a database is, and which of its schemas is ours."""
+
+    def __init__(self, url: str, schema: str | None = None) -> None:
+        scheme, place, path, query, _ = urlsplit(url)
+        if scheme not in ("postgresql", "postgres"):
+            raise BadSetting("database", "the address of a Postgres database begins with postgresql://")
+        options = parse_qsl(query, keep_blank_values=True)
+        named = [value for name, value in options if name == "schema"]
+        self.schema = schema if schema is not None else (named or [SCHEMA])[-1]
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,40}", self.schema) or self.schema.startswith("pg_"):
+            raise BadSetting("schema", f"{self.schema!r} should be letters, digits and _, at most 41, and not pg_…")
+        rest = urlencode([(name, value) for name, value in options if name != "schema"])
+        try:
+            given = conninfo_to_dict(urlunsplit(("postgresql", place, path, rest, "")))
+        except psycopg.ProgrammingError as error:
+            raise BadSetting("database", str(error).strip()) from None
+        self.facts: dict[str, Any] = {**_DEFAULTS, **given, "client_encoding": "UTF8"}
+        self.where = self._shown(given)
+
+    def _shown(self, given: dict[str, Any]) -> str:
+        """The address for people, without its password."""
+        user = f"{given['user']}@" if given.get("user") else ""
+        port = f":{given['port']}" if given.get("port") else ""
+        schema = "" if self.schema == SCHEMA else f"?schema={self.schema}"
+        return f"postgresql://{user}{given.get('host') or ''}{port}/{given.get('dbname') or ''}{schema}"
+
+
+@lru_cache(maxsize=1024)
+def named(statement: str, schema: str) -> str:
+    """A statement about the schema `everhold`, said of another."""
+    return re.sub(r"\beverhold\.", f'"{schema}".', statement)
+
+
+def kept(text: str) -> str:
+    """Text without NUL, which no column can hold: the same order, and nothing is lost."""
+    if "\0" in text or "\1" in text:
+        return text.replace("\1", "\1\2").replace("\0", "\1\1")
+    return text
+
+
+def read(text: str) -> str:
+    """The text that `kept` was given."""
+    if "\1" in text:
+        return re.sub("\1(.)", lambda found: "\0" if found[1] == "\1" else "\1", text, flags=re.DOTALL)
+    return text

@@ -1,0 +1,297 @@
+"""Who commits when: one writer on one line; what comes while a transaction is under way lands together in the next.
+
+Rules
+  1. A change alone is one statement. Several are one transaction, sent in one go (pipeline mode), one round trip.
+  2. Each change is refused or taken by itself. If one breaks the transaction (a race for a key, a deadlock), all are
+     tried again one by one, and only the guilty one is refused.
+  3. A line that breaks in the middle leaves the outcome unknown. The same changes are sent again: those that had landed
+     are recognised, by their receipt or their row in the journal, and are never applied twice.
+  4. A change for which a line could not be had within `patience` seconds is refused with `StoreUnavailable`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from secrets import randbits
+from typing import Any, Final
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from everhold.core.errors import BadValue, EverholdError, Overtaken, StoreBusy, StoreDamaged, StoreUnavailable
+from everhold.core.session import Head
+from everhold.ports.store import Change
+from everhold.stores.postgres.address import named
+from everhold.stores.postgres.land import LAND, LANDED, LIGHT, Landing, newborn
+from everhold.stores.postgres.line import LOCK_TIMEOUT, Line, Lines, Lost, lost, passing
+from everhold.stores.sealed import UNREADABLE, read_head
+
+log = logging.getLogger("everhold")
+
+BATCH: Final = 200
+#: How many numbers for sessions are asked for at once.
+REFS: Final = 50
+#: Changes between two sweeps of old receipts.
+SWEEP_EVERY: Final = 5000
+#: The columns of a head in the order that `read_head` takes.
+HEAD: Final = (
+    "h.ref, h.revision, h.state, h.n, h.open_from, h.due_at, h.updated_at, h.metrics, h.mail, h.attempts, h.seal"
+)
+_LOCAL: Final = "SELECT set_config('synchronous_commit', %s, true), set_config('lock_timeout', %s, true)"
+_OTHERS: Final = (
+    f"SELECT s.id, {HEAD} FROM everhold.head_1 h JOIN everhold.session s ON s.ref = h.ref"
+    " WHERE s.id = ANY(%s) OR h.ref = %s ORDER BY h.ref FOR NO KEY UPDATE OF h"
+)
+_SWEEP: Final = "DELETE FROM everhold.receipt WHERE at < now() - interval '1 hour'"
+
+Telling = Callable[[], tuple[str, tuple[Any, ...]] | None]
+
+
+class Group:
+    """The commits of one store."""
+
+    def __init__(self, lines: Lines, schema: str, *, durability: str, telling: Telling) -> None:
+        self._lines = lines
+        self._schema = schema
+        self._where = lines.where
+        self._durability = durability
+        self._telling = telling  # a statement that tells other processes, when it is time to
+        self._queue: list[Landing] = []
+        self._wake = asyncio.Event()
+        self._line: Line | None = None
+        self._closed = False
+        self._refs: list[int] = []
+        self._receipt = randbits(62)
+        self._unswept = SWEEP_EVERY
+        self._light, self._land, self._landed = (named(each, schema) for each in (LIGHT, LAND, LANDED))
+        self._task = asyncio.get_running_loop().create_task(self._write())
+
+    async def commit(self, change: Change, fence: int) -> None:
+        """See `Store.commit`."""
+        births = newborn(change) if change.birth is not None or change.births else []
+        if (change.birth is None) is (fence == 0):
+            raise Overtaken(change.id, fence)
+        for _, head in births:
+            head.ref = await self._ref()
+        self._receipt += 1
+        try:
+            landing = Landing(change, fence, births, self._receipt)
+        except (TypeError, ValueError) as error:
+            raise BadValue("the change", str(error)) from None
+        if self._closed:
+            raise StoreUnavailable(self._where, "it was closed")
+        loop = asyncio.get_running_loop()
+        landing.done, landing.since = loop.create_future(), loop.time()
+        self._queue.append(landing)
+        self._wake.set()
+        await landing.done
+
+    async def close(self) -> None:
+        """Land what waits, if that is possible now; nobody waits for a closed store."""
+        self._closed = True
+        self._wake.set()
+        done, _ = await asyncio.wait([self._task], timeout=5)
+        if not done:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._refuse(self._queue, StoreUnavailable(self._where, "it was closed"))
+        self._queue = []
+        if self._line is not None:
+            await self._line.close()
+
+    async def _ref(self) -> int:
+        while not self._refs:
+            self._refs += reversed(await self._lines.insisting(self._drawn))
+        return self._refs.pop()
+
+    async def _drawn(self, line: Line) -> list[int]:
+        statement = named("SELECT nextval('everhold.session_ref') FROM generate_series(1, %s)", self._schema)
+        return [row[0] for row in await (await line.execute(statement, (REFS,))).fetchall()]
+
+    # ---- the writer
+
+    async def _write(self) -> None:
+        batch: list[Landing] = []
+        try:
+            while self._queue or not self._closed:
+                if not self._queue:
+                    self._wake.clear()
+                    await self._wake.wait()
+                batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+                if batch:
+                    await self._batch(batch)
+        finally:
+            self._refuse(batch, StoreUnavailable(self._where, "it was closed"))
+
+    async def _batch(self, batch: list[Landing]) -> None:
+        """Land or refuse each of these, on as many lines as it takes."""
+        try:
+            line = await self._pen()
+            if len(batch) > 1 and not any(one.posts for one in batch):
+                await self._together(line, batch)
+            else:
+                for one in batch:
+                    await self._alone(line, one)
+        except Lost as error:
+            await self._drop_line()
+            self._again([one for one in batch if one.done is not None and not one.done.done()], str(error))
+        except EverholdError as error:
+            self._refuse(batch, error)
+        except Exception as error:  # nobody may wait for ever
+            log.exception("a commit failed in a way that nobody foresaw")
+            await self._drop_line()
+            self._refuse(batch, StoreUnavailable(self._where, repr(error)))
+        self._unswept += len(batch)
+        if self._unswept >= SWEEP_EVERY and self._line is not None:
+            self._unswept = 0
+            await self._swept(self._line)
+
+    def _again(self, left: list[Landing], reason: str) -> None:
+        """Try those again that nobody knows the outcome of."""
+        now = asyncio.get_running_loop().time()
+        for one in left:
+            one.tried = True
+        late = [one for one in left if now - one.since > self._lines.patience]
+        hint = "Whether it landed is not known; the same call again is safe."
+        self._refuse(late, StoreUnavailable(self._where, reason, hint))
+        self._queue[:0] = [one for one in left if one not in late]
+
+    def _refuse(self, batch: list[Landing], error: EverholdError) -> None:
+        for one in batch:
+            one.answer(error)
+
+    async def _pen(self) -> Line:
+        """The line of the writer."""
+        if self._line is not None and not self._line.closed:
+            return self._line
+        self._line = line = await self._lines.connect()
+        if not self._lines.pooled:
+            try:
+                await line.execute(f"SET synchronous_commit = {self._strength(False)}")
+            except psycopg.Error as error:
+                raise Lost(error) from None
+        return line
+
+    async def _drop_line(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            await line.close()
+
+    def _strength(self, durable: bool) -> str:
+        """The `synchronous_commit` of a transaction."""
+        return self._lines.strong if durable or self._durability == "power" else "off"
+
+    # ---- one transaction
+
+    async def _together(self, line: Line, batch: list[Landing]) -> None:
+        try:
+            said = await self._sent(line, batch)
+        except psycopg.Error as error:
+            await self._rolled_back(line, error)
+            for one in batch:
+                await self._alone(line, one)
+            return
+        for one, verdict in zip(batch, said, strict=True):
+            await self._answer(line, one, verdict)
+
+    async def _alone(self, line: Line, one: Landing) -> None:
+        try:
+            said = await self._posted(line, one) if one.posts else (await self._sent(line, [one]))[0]
+        except psycopg.Error as error:
+            await self._rolled_back(line, error)
+            await self._failed(one, error)
+        except UNREADABLE as error:
+            await self._rolled_back(line, None)
+            one.answer(StoreDamaged(self._where, str(error)))
+        else:
+            await self._answer(line, one, said)
+
+    async def _failed(self, one: Landing, error: psycopg.Error) -> None:
+        """A change that the server would not take, alone."""
+        waited = asyncio.get_running_loop().time() - one.since
+        if passing(error) or isinstance(error, psycopg.errors.UniqueViolation):
+            if (error.diag.table_name or "") == "journal":
+                one.answer(Overtaken(one.change_id, one.fence))
+            elif waited > self._lines.patience:
+                one.answer(StoreBusy(self._where, waited))
+            else:
+                self._queue.append(one)
+            return
+        one.answer(await self._lines.told(error))
+
+    async def _sent(self, line: Line, batch: list[Landing]) -> list[Any]:
+        """Send these as one transaction; what was said to each: a row count, or the answer of `land_1`."""
+        durable = any(one.durable for one in batch)
+        local = self._lines.pooled or (durable and self._durability != "power")
+        telling = self._telling()
+        if len(batch) == 1 and telling is None and not local:
+            cursor = await self._one(line, batch[0])
+            return [await self._said(batch[0], cursor)]
+        async with line.pipeline():
+            await line.execute("BEGIN")
+            if local:
+                await line.execute(_LOCAL, (self._strength(durable), LOCK_TIMEOUT))
+            cursors = [await self._one(line, one) for one in batch]
+            if telling is not None:
+                await line.execute(*telling)
+            await line.execute("COMMIT")
+        return [await self._said(one, cursor) for one, cursor in zip(batch, cursors, strict=True)]
+
+    async def _one(self, line: Line, one: Landing) -> psycopg.AsyncCursor[Any]:
+        if one.light is not None:
+            return await line.execute(self._light, one.light)
+        return await line.execute(self._land, one.full)
+
+    async def _said(self, one: Landing, cursor: psycopg.AsyncCursor[Any]) -> Any:
+        return cursor.rowcount if one.light is not None else (await cursor.fetchall())[0][0]
+
+    async def _posted(self, line: Line, one: Landing) -> Any:
+        """Send a change with letters to other sessions, whose heads have to be read and locked first."""
+        async with line.pipeline():
+            await line.execute("BEGIN")
+            await line.execute(_LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
+            ids = list(one.posts)
+            cursor = await line.execute(named(_OTHERS, self._schema), (ids, one.full[1]))
+        heads: dict[str, Head] = {row[0]: read_head(row[1:]) for row in await cursor.fetchall() if row[0] in one.posts}
+        telling = self._telling()
+        async with line.pipeline():
+            cursor = await line.execute(self._land, one.addressed(heads))
+            if telling is not None:
+                await line.execute(*telling)
+            await line.execute("COMMIT")
+        return (await cursor.fetchall())[0][0]
+
+    async def _answer(self, line: Line, one: Landing, said: Any) -> None:
+        if one.light is not None:
+            if said == 1 or (one.tried and await self._had_landed(line, one.light)):
+                one.answer(None)
+            else:
+                one.answer(Overtaken(one.change_id, one.fence))
+        else:
+            one.answer(None if said is None else one.refusal(said))
+
+    async def _had_landed(self, line: Line, light: tuple[Any, ...]) -> bool:
+        """Whether a light change landed on the line that broke."""
+        try:
+            cursor = await line.execute(self._landed, (light[6], light[8], light[9], light[13]))
+            return bool(await cursor.fetchall())
+        except psycopg.Error as error:
+            raise Lost(error) from None
+
+    async def _rolled_back(self, line: Line, error: psycopg.Error | None) -> None:
+        if error is not None and lost(error, line):
+            raise Lost(error) from None
+        try:
+            if line.info.transaction_status is not TransactionStatus.IDLE:
+                await line.execute("ROLLBACK")
+        except psycopg.Error as failed:
+            raise Lost(failed) from None
+
+    async def _swept(self, line: Line) -> None:
+        """Forget receipts that nobody can ask for any more."""
+        try:
+            await line.execute(named(_SWEEP, self._schema))
+        except psycopg.Error:
+            pass  # the next one will do it

@@ -1,0 +1,175 @@
+"""Hearing that another process has written, and telling the others: NOTIFY, a count beside it, and a look now and then.
+
+Rules
+  1. A process tells the others in the transaction of a commit, but at most every `QUIET` seconds; what it writes in
+     between is told at the end of that time. (Transactions that notify wait for each other.)
+  2. `changed` reads the counts of the others, so that nothing depends on a notification that was missed.
+  3. Where notifications do not arrive (a pooler in transaction mode), the counts are read a few times a second, and a
+     warning says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from secrets import token_hex
+from typing import Any, Final
+
+import psycopg
+
+from everhold.core.errors import EverholdError
+from everhold.stores.postgres.address import named
+from everhold.stores.postgres.line import Line, Lines, Lost
+
+log = logging.getLogger("everhold")
+
+QUIET: Final = 0.02
+POLL_EVERY: Final = 0.3
+#: Seconds after which a notification of one's own counts as never to come.
+TEST: Final = 2.0
+#: Seconds between two looks of somebody who is told.
+LOOK_EVERY: Final = 5.0
+
+_TELL: Final = (
+    "WITH told AS (INSERT INTO everhold.pulse (id, count) VALUES (%s, 1) ON CONFLICT (id)"
+    " DO UPDATE SET count = pulse.count + 1, at = now() RETURNING id) SELECT pg_notify(%s, id) FROM told"
+)
+_COUNTS: Final = "SELECT coalesce(sum(count), 0)::int8, count(*) FROM everhold.pulse WHERE id <> %s"
+_FORGET: Final = "DELETE FROM everhold.pulse WHERE at < now() - interval '1 day'"
+
+
+class Ear:
+    """Tells and hears for one store."""
+
+    def __init__(self, lines: Lines, schema: str) -> None:
+        self._lines = lines
+        self._id = token_hex(8)
+        self._channel = f"everhold_{schema}"
+        self._tell, self._counts, self._forget = (named(each, schema) for each in (_TELL, _COUNTS, _FORGET))
+        self._told = 0.0
+        self._later: asyncio.Task[None] | None = None
+        self._seen = (0, 0)
+        self._wake: Callable[[], None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.hears = "when asked"
+
+    async def open(self) -> None:
+        """Learn what was told before."""
+
+        async def first(line: Line) -> None:
+            await line.execute(self._forget)
+
+        await self._lines.insisting(first)
+        await self.changed()
+
+    async def close(self) -> None:
+        """Tell what was not told yet, and hear no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._later is not None and not self._later.done():
+            self._later.cancel()
+            await asyncio.gather(self._later, return_exceptions=True)
+            try:
+                await asyncio.wait_for(self._lines.insisting(self.tell), 2)
+            except (EverholdError, TimeoutError):
+                pass  # they will see it when they look
+
+    # ---- telling
+
+    def telling(self) -> tuple[str, tuple[Any, ...]] | None:
+        """A statement for the transaction that is about to be sent; None if it is too early, and will be told later."""
+        now = asyncio.get_running_loop().time()
+        if now - self._told >= QUIET:
+            self._told = now
+            return self._tell, (self._id, self._channel)
+        if self._later is None or self._later.done():
+            self._later = asyncio.get_running_loop().create_task(self._tell_later(self._told + QUIET - now))
+        return None
+
+    async def tell(self, line: Line) -> None:
+        self._told = asyncio.get_running_loop().time()
+        await line.execute(self._tell, (self._id, self._channel))
+
+    async def _tell_later(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        try:
+            await self._lines.insisting(self.tell)
+        except EverholdError as error:
+            log.debug("other processes were not told: %s", error)
+
+    # ---- hearing
+
+    async def changed(self) -> bool:
+        """Whether another process told that it wrote since the last call."""
+
+        async def counted(line: Line) -> tuple[int, int]:
+            return (await (await line.execute(self._counts, (self._id,))).fetchall())[0]
+
+        before, self._seen = self._seen, await self._lines.insisting(counted)
+        return before != self._seen
+
+    def listen(self, wake: Callable[[], None]) -> float:
+        """See `Store.listen`."""
+        self._wake = wake
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._listen())
+        return LOOK_EVERY
+
+    async def _listen(self) -> None:
+        while True:
+            line: Line | None = None
+            try:
+                line = await self._lines.connect()
+                await line.execute(f'LISTEN "{self._channel}"')
+                self._woken()  # what was written before is not announced any more
+                if not await self._arrives(line):
+                    break
+                self.hears = "by notifications"
+                async for notify in line.notifies():
+                    if notify.payload != self._id:
+                        self._woken()
+            except (psycopg.Error, EverholdError, Lost):
+                await asyncio.sleep(0.1)  # `connect` has its own pauses
+            finally:
+                if line is not None:
+                    await line.close()
+        await self._poll()
+
+    async def _arrives(self, line: Line) -> bool:
+        """Whether a notification of one's own comes back."""
+
+        async def send(other: Line) -> None:
+            await other.execute("SELECT pg_notify(%s, %s)", (self._channel, self._id))
+
+        await self._lines.insisting(send)
+        async for notify in line.notifies(timeout=TEST):
+            if notify.payload == self._id:
+                return True
+            self._woken()
+        return False
+
+    async def _poll(self) -> None:
+        self.hears = "by looking"
+        log.warning(
+            "%s does not deliver notifications (a pooler in transaction mode?): looking every %s s instead",
+            self._lines.where,
+            POLL_EVERY,
+        )
+        seen = self._seen
+        while True:
+            await asyncio.sleep(POLL_EVERY)
+            try:
+                before = self._seen
+                await self.changed()
+                found, self._seen = self._seen, before  # whoever is woken asks for itself
+            except EverholdError:
+                continue
+            if found != seen:
+                seen = found
+                self._woken()
+
+    def _woken(self) -> None:
+        if self._wake is not None:
+            self._wake()

@@ -1,0 +1,248 @@
+"""A change as the server takes it: encoded whole before anything is sent, so that what cannot be written harms nobody.
+
+A light change is one statement of its own. Every other is a call of `land_1` (see migrations/0001.sql) with three JSON
+texts: the head, the deliveries, and the rest, which is None for most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import dumps, seal
+from everhold.core.errors import EverholdError, KeyConflict, Overtaken, UnknownSession
+from everhold.core.journal import Delivery, encode
+from everhold.core.journal import seal as delivery_seal
+from everhold.core.session import Birth, Event, Head, moved
+from everhold.ports.store import Change, Letter
+from everhold.stores.postgres.address import kept, read
+from everhold.stores.sealed import head_seal
+
+LIGHT: Final = (
+    "WITH moved AS (UPDATE everhold.head_1 SET revision = %s, n = %s, open_from = %s, updated_at = %s, metrics = %s,"
+    " seal = %s WHERE ref = %s AND revision = %s RETURNING ref)"
+    " INSERT INTO everhold.journal (session, n, at, answers, asked, notes, seal)"
+    " SELECT ref, %s, %s, %s, %s, %s, %s FROM moved"
+)
+LAND: Final = "SELECT everhold.land_1(%s, %s, %s, %s, %s, %s)"
+#: Whether a light change landed whose acknowledgement was lost.
+LANDED: Final = "SELECT 1 FROM everhold.journal WHERE session = %s AND n = %s AND at = %s AND seal = %s"
+
+_text = msgspec.json.Encoder().encode
+
+
+class Landing:
+    """One change on its way."""
+
+    __slots__ = ("births", "change_id", "done", "durable", "fence", "full", "light", "posts", "since", "tried")
+
+    def __init__(self, change: Change, fence: int, births: list[tuple[Birth, Head]], receipt: int) -> None:
+        self.change_id = change.id
+        self.births = births
+        self.fence = fence
+        self.durable = change.durable
+        self.tried = False  # sent before, on a line that broke
+        self.since = 0.0
+        self.done: asyncio.Future[None] | None = None
+        self.light: tuple[Any, ...] | None = None
+        self.full: tuple[Any, ...] = ()
+        self.posts: dict[str, list[dict[str, Any]]] = {}  # letters to other sessions, by id
+        if change.light and len(change.deliveries) == 1 and not births:
+            self.light = (*_light_head(change.head, fence), *_delivery(change.deliveries[0]))
+        else:
+            self.full = (receipt, change.head.ref, fence, *self._texts(change))
+
+    def _texts(self, change: Change) -> tuple[str, str | None, str | None]:
+        ref = change.head.ref
+        given = [_named_delivery(ref, one) for one in change.deliveries]
+        rest = None if change.light else self._rest(change)
+        return _json(head_row(change.head)), _json(given) if given else None, _json(rest) if rest else None
+
+    def _rest(self, change: Change) -> dict[str, Any]:
+        head, ref = change.head, change.head.ref
+        heads = {birth.id: copy.copy(tip) for birth, tip in self.births}
+        letters = list(self._letters(change, ref, heads))
+        parts: dict[str, Any] = {
+            "births": [_birth_row(i, birth, tip.ref) for i, (birth, tip) in enumerate(self.births)],
+            "heads": [head_row(tip) for tip in heads.values()],
+            "ended": head.ended or None,
+            "closed": list(change.closed),
+            "notices": [] if head.ended else [_notice_row(ref, one) for one in change.notices],
+            "effects": [] if head.ended else [_effect_row(ref, one) for one in change.effects],
+            "read": list(change.read),
+            "letters": letters,
+            "writes": _writes(change),
+        }
+        return {name: part for name, part in parts.items() if part}
+
+    def _letters(self, change: Change, ref: int, heads: dict[Any, Head]) -> Iterator[dict[str, Any]]:
+        """The letters whose reader is known; the others wait in `posts`."""
+        for i, letter in enumerate(change.letters):
+            row = _letter_row(i, letter)
+            if letter.to is None or letter.to == change.id:
+                yield {**row, "session": ref}
+            elif letter.to in heads:
+                receive(heads[letter.to])
+                yield {**row, "session": heads[letter.to].ref}
+            else:
+                self.posts.setdefault(kept(letter.to), []).append(row)
+
+    def addressed(self, heads: dict[str, Head]) -> tuple[Any, ...]:
+        """The parameters of `LAND`, with the letters to others; `heads` are theirs, and locked."""
+        rest = {} if self.full[5] is None else msgspec.json.decode(self.full[5])
+        letters, others = rest.setdefault("letters", []), rest.setdefault("others", [])
+        for id, posts in self.posts.items():
+            head = heads.get(id)
+            if head is None or head.ended:
+                continue  # nobody reads them
+            for post in posts:
+                receive(head)
+                letters.append({**post, "session": head.ref})
+            others.append(head_row(head))
+        return (*self.full[:5], _json({name: part for name, part in rest.items() if part}))
+
+    def refusal(self, said: list[str]) -> EverholdError:
+        """The error for what `land_1` said."""
+        why, which = said[0], int(said[1])
+        if why == "overtaken" and (self.fence or which):
+            return Overtaken(self.births[which][0].id if which else self.change_id, self.fence)
+        birth = self.births[which][0]
+        if why == "taken":
+            return KeyConflict(birth.key or "", read(said[2]), "arguments")
+        return UnknownSession(birth.origin or "") if why == "unknown" else Overtaken(birth.id, 0)
+
+    def answer(self, refused: BaseException | None) -> None:
+        """Tell whoever waits, if somebody still does."""
+        if self.done is not None and not self.done.done():
+            if refused is None:
+                self.done.set_result(None)
+            else:
+                self.done.set_exception(refused)
+
+
+def newborn(change: Change) -> list[tuple[Birth, Head]]:
+    """The sessions that a change adds; raises if two of them cannot be together."""
+    births = [*([(change.birth, change.head)] if change.birth is not None else []), *change.births]
+    ids: set[str] = set()
+    keys: dict[str, str] = {}
+    for birth, _ in births:
+        if birth.id in ids:
+            raise Overtaken(birth.id, 0)
+        ids.add(birth.id)
+        if birth.key is not None and keys.setdefault(birth.key, birth.id) != birth.id:
+            raise KeyConflict(birth.key, keys[birth.key], "arguments")
+    return births
+
+
+def receive(head: Head) -> None:
+    """What a letter from another session does to a head."""
+    head.mail += 1
+    head.revision += 1
+    head.state = moved(head.state, Event.ANSWERED)
+
+
+# ---- rows
+
+
+def _json(value: Any) -> str:
+    return _text(value).decode()
+
+
+def _light_head(head: Head, fence: int) -> tuple[Any, ...]:
+    metrics = _text(head.metrics)
+    sealed = head_seal(head, metrics)
+    at = float(head.updated_at)
+    return head.revision, head.n, head.open_from, at, metrics.decode(), sealed, head.ref, fence
+
+
+def _delivery(delivery: Delivery) -> tuple[Any, ...]:
+    answers, asked, notes = encode(delivery)
+    n, at = delivery.n, float(delivery.at)
+    sealed = delivery_seal(n, at, answers, asked, notes)
+    return n, at, answers.decode(), asked.decode(), None if notes is None else notes.decode(), sealed
+
+
+def _named_delivery(ref: int, delivery: Delivery) -> dict[str, Any]:
+    names = ("n", "at", "answers", "asked", "notes", "seal")
+    return {"session": ref, **dict(zip(names, _delivery(delivery), strict=True))}
+
+
+def head_row(head: Head) -> dict[str, Any]:
+    """A head, column by column."""
+    metrics = _text(head.metrics)
+    return {
+        "ref": head.ref,
+        "revision": head.revision,
+        "state": head.state.value,
+        "n": head.n,
+        "open_from": head.open_from,
+        "due_at": head.due_at,
+        "updated_at": head.updated_at,
+        "metrics": metrics.decode(),
+        "mail": head.mail,
+        "attempts": head.attempts,
+        "seal": head_seal(head, metrics),
+    }
+
+
+def _birth_row(i: int, birth: Birth, ref: int) -> dict[str, Any]:
+    text = dumps(birth)
+    return {
+        "i": i,
+        "ref": ref,
+        "id": kept(birth.id),
+        "key": None if birth.key is None else kept(birth.key),
+        "program": kept(birth.program),
+        "created_at": birth.created_at,
+        "parent": None if birth.parent is None else kept(birth.parent),
+        "origin": None if birth.origin is None else kept(birth.origin),
+        "origin_n": birth.origin_n,
+        "labels": label_row(birth.labels),
+        "birth": text,
+        "seal": seal(text),
+    }
+
+
+def label_row(labels: dict[str, str]) -> dict[str, str]:
+    """Labels as they are looked for."""
+    return {kept(name): kept(value) for name, value in labels.items()}
+
+
+def _notice_row(ref: int, notice: Any) -> dict[str, Any]:
+    row = (ref, notice.q, notice.kind.value, notice.to, float(notice.asked_at), dumps(notice.query))
+    names = ("session", "q", "kind", "addressee", "asked_at", "query")
+    to = None if notice.to is None else kept(notice.to)
+    return {**dict(zip(names, row, strict=True)), "addressee": to, "seal": seal(*row)}
+
+
+def _effect_row(ref: int, effect: Any) -> dict[str, Any]:
+    sealed = seal(ref, effect.q, effect.worker, float(effect.since))
+    return {"session": ref, "q": effect.q, "worker": kept(effect.worker), "since": float(effect.since), "seal": sealed}
+
+
+def _letter_row(i: int, letter: Letter) -> dict[str, Any]:
+    body, at = dumps(letter.body), float(letter.at)
+    return {"i": i, "kind": kept(letter.kind), "body": body, "at": at, "seal": seal(letter.kind, body, at)}
+
+
+def _writes(change: Change) -> list[dict[str, Any]]:
+    """The values after a change, each with the version it was computed from."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for write in change.writes:
+        before = rows.get((write.namespace, write.key))
+        if before is not None and before["version"] != write.version:
+            raise Overtaken(change.id, change.head.revision - 1)
+        value, version = None if write.value is None else dumps(write.value), write.version + 1
+        rows[write.namespace, write.key] = {
+            "namespace": kept(write.namespace),
+            "key": kept(write.key),
+            "value": value,
+            "version": version,
+            "seal": seal(write.namespace, write.key, value, version),
+            "fence": write.version if before is None else before["fence"],
+        }
+    return list(rows.values())

@@ -1,0 +1,190 @@
+"""Reading: the statements of a store's reading verbs, and what their rows mean. Nothing here writes."""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import loads, seal
+from everhold.core.journal import Delivery, open_queries
+from everhold.core.query import ANSWERABLE, Kind, Query
+from everhold.core.session import Birth
+from everhold.ports.store import Effect, Filter, Letter
+from everhold.stores.postgres.address import kept, named, read
+from everhold.stores.postgres.group import HEAD
+from everhold.stores.postgres.land import label_row
+from everhold.stores.postgres.line import Line
+from everhold.stores.sealed import read_delivery
+
+SESSION: Final = (
+    f"SELECT s.birth, s.seal, {HEAD} FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref"
+    " WHERE s.id = %s AND s.deleted = 0"
+)
+#: The deliveries of sessions from some number on, each with the session that reads it; those of origins included.
+_CHAIN: Final = (
+    "WITH RECURSIVE chain (root, source, since, upto, origin, origin_n) AS ({first} UNION ALL"
+    " SELECT c.root, o.ref, c.since, least(c.upto, c.origin_n), o.origin, o.origin_n FROM chain c"
+    " JOIN everhold.session o ON o.ref = c.origin WHERE c.origin_n >= c.since)"
+    " SELECT c.root, j.n, j.at, j.answers, j.asked, j.notes, j.seal FROM chain c JOIN everhold.journal j"
+    " ON j.session = c.source AND j.n >= c.since AND j.n <= c.upto ORDER BY c.root, j.n"
+)
+_TOP: Final = "9223372036854775807"
+DELIVERIES: Final = _CHAIN.format(
+    first=f"SELECT s.ref, s.ref, CASE WHEN %s < 0 THEN h.open_from ELSE %s END, {_TOP}, s.origin, s.origin_n"
+    " FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref WHERE s.id = %s AND s.deleted = 0"
+)
+OPEN: Final = _CHAIN.format(
+    first=f"SELECT s.ref, s.ref, h.open_from, {_TOP}, s.origin, s.origin_n"
+    " FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref WHERE s.ref = ANY(%s)"
+)
+LETTERS: Final = (
+    "SELECT l.kind, l.body, l.at, l.id, l.seal, l.session FROM everhold.letter l"
+    " JOIN everhold.session s ON s.ref = l.session WHERE s.id = %s ORDER BY l.id"
+)
+LETTERS_OF: Final = "SELECT kind, body, at, id, seal, session FROM everhold.letter WHERE session = ANY(%s) ORDER BY id"
+EFFECTS: Final = (
+    "SELECT e.q, e.worker, e.since, e.seal, e.session FROM everhold.effect e"
+    " JOIN everhold.session s ON s.ref = e.session WHERE s.id = %s ORDER BY e.q"
+)
+HIDDEN: Final = (
+    "SELECT session, q FROM everhold.notice WHERE session = ANY(%s)"
+    " UNION ALL SELECT session, q FROM everhold.effect WHERE session = ANY(%s)"
+)
+NOTICES: Final = (
+    "SELECT s.birth, n.query, n.asked_at, s.ref, h.mail FROM everhold.notice n JOIN everhold.session s"
+    " ON s.ref = n.session JOIN everhold.head_1 h ON h.ref = s.ref"
+    " WHERE (%s::text IS NULL OR n.kind = %s::text) AND (%s::text IS NULL OR n.addressee = %s::text)"
+    " AND NOT EXISTS (SELECT 1 FROM everhold.effect e WHERE e.session = n.session AND e.q = n.q)"
+)
+LIVE: Final = (
+    "SELECT s.ref, s.birth, h.mail, (SELECT j.at FROM everhold.journal j WHERE j.session = h.ref"
+    " AND j.n = h.open_from) AS since FROM everhold.head_1 h JOIN everhold.session s ON s.ref = h.ref"
+    " WHERE h.state IN ('running', 'paused') AND h.open_from <= h.n ORDER BY since NULLS FIRST, s.ref"
+)
+DUE: Final = (
+    "SELECT s.id FROM (SELECT h.ref, CASE WHEN h.due_at <= %s THEN h.due_at END AS at, CASE WHEN h.mail > 0 THEN"
+    " (SELECT min(l.at) FROM everhold.letter l WHERE l.session = h.ref) END AS posted FROM everhold.head_1 h"
+    " WHERE h.state IN ('running', 'paused') AND (h.due_at <= %s OR h.mail > 0)) d"
+    " JOIN everhold.session s ON s.ref = d.ref ORDER BY least(d.at, d.posted), d.ref LIMIT %s"
+)
+NEXT_DUE: Final = "SELECT min(due_at) FROM everhold.head_1 WHERE due_at IS NOT NULL AND state IN ('running', 'paused')"
+ORPHANS: Final = (
+    "SELECT s.id FROM everhold.effect e JOIN everhold.session s ON s.ref = e.session"
+    " WHERE NOT e.worker = ANY(%s) GROUP BY s.id, s.ref ORDER BY min(e.since), s.ref"
+)
+#: Sessions whose journals are read at once for the inbox.
+PAGE: Final = 200
+
+read_birth = msgspec.json.Decoder(Birth).decode
+_query = msgspec.json.Decoder(Query).decode
+Found = tuple[Birth, Query, float]
+
+
+def letter(row: tuple[Any, ...]) -> Letter:
+    """A letter from its row; raises `ValueError` if it is damaged."""
+    kind, body, at, letter_id, sealed, _ = row
+    if seal(read(kind), body, at) != sealed:
+        raise ValueError(f"letter {letter_id} does not match its seal")
+    return Letter(read(kind), loads(body), at, letter_id)
+
+
+def effect(row: tuple[Any, ...]) -> Effect:
+    """A mark from its row; raises `ValueError` if it is damaged."""
+    q, worker, since, sealed, ref = row
+    if seal(ref, q, read(worker), since) != sealed:
+        raise ValueError(f"the mark of q-{q} of session number {ref} does not match its seal")
+    return Effect(q, read(worker), since)
+
+
+def listing(wanted: Filter) -> tuple[str, list[Any]]:
+    """The statement of `list`, and its values."""
+    where = ["s.deleted = 0"]
+    values: list[Any] = []
+
+    def also(condition: str, *given: Any) -> None:
+        where.append(condition)
+        values.extend(given)
+
+    if wanted.state:
+        also("h.state = ANY(%s)", [state.value for state in wanted.state])
+    if wanted.program is not None:
+        name = kept(wanted.program)
+        if name and ":" not in name:
+            also("(s.program = %s OR right(s.program, length(%s) + 1) = %s)", name, name, f":{name}")
+        else:
+            also("s.program = %s", name)
+    if wanted.labels:
+        also("s.labels @> %s::jsonb AND s.labels <> '{}'", msgspec.json.encode(label_row(wanted.labels)).decode())
+    if wanted.parent is not None:
+        also("s.parent = %s", kept(wanted.parent))
+    if wanted.older_than is not None:
+        also("h.updated_at < %s", float(wanted.older_than))
+    if wanted.newer_than is not None:
+        also("h.updated_at >= %s", float(wanted.newer_than))
+    if wanted.prefix:
+        also("starts_with(s.id, %s)", kept(wanted.prefix))
+    if wanted.after is not None:
+        after = kept(wanted.after)
+        last = "SELECT created_at, id FROM everhold.session WHERE id = %s"
+        deleted = "s.id < %s AND NOT EXISTS (SELECT 1 FROM everhold.session WHERE id = %s)"  # ids sort by time
+        also(f"((s.created_at, s.id) < ({last}) OR ({deleted}))", after, after, after)
+    statement = (
+        f"SELECT s.birth, {HEAD} FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref"
+        f" WHERE {' AND '.join(where)} ORDER BY s.created_at DESC, s.id DESC LIMIT %s"
+    )
+    return statement, [*values, wanted.limit]
+
+
+class Inbox:
+    """Finds the open queries of all sessions, in one transaction."""
+
+    def __init__(self, line: Line, schema: str) -> None:
+        self._line, self._schema = line, schema
+
+    async def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        return await (await self._line.execute(named(statement, self._schema), values)).fetchall()
+
+    async def noticed(self, kind: Kind | None, to: str | None) -> list[Found]:
+        """Those that people answer, or that are addressed to somebody."""
+        wanted, whom = None if kind is None else kind.value, None if to is None else kept(to)
+        rows = await self._rows(NOTICES, wanted, wanted, whom, whom)
+        kept_answers = await self._answered([row[3] for row in rows if row[4]])
+        found = [(read_birth(row[0]), _query(row[1]), row[2], row[3]) for row in rows]
+        return [(birth, query, at) for birth, query, at, ref in found if (ref, query.q) not in kept_answers]
+
+    async def unnoticed(self, kind: Kind | None, limit: int) -> list[Found]:
+        """Those that have no notice: they are found through the journals of live sessions, oldest first."""
+        found: list[Found] = []
+        times: list[float] = []
+        live = await self._rows(LIVE)
+        for start in range(0, len(live), PAGE):
+            page = live[start : start + PAGE]
+            first = page[0][3]
+            if len(times) >= limit and first is not None and (limit < 1 or first > times[limit - 1]):
+                break
+            for entry in await self._opened(page):
+                if kind in (None, entry[1].kind):
+                    found.append(entry)
+                    insort(times, entry[2])
+        return found
+
+    async def _opened(self, page: list[tuple[Any, ...]]) -> list[Found]:
+        refs = [row[0] for row in page]
+        journals: dict[int, list[Delivery]] = {ref: [] for ref in refs}
+        for ref, *row in await self._rows(OPEN, refs):
+            journals[ref].append(read_delivery(ref, tuple(row)))
+        hidden = {(ref, q) for ref, q in await self._rows(HIDDEN, refs, refs)}
+        hidden |= await self._answered([row[0] for row in page if row[2]])
+        return [
+            (read_birth(birth), entry.query, entry.at)
+            for ref, birth, _, _ in page
+            for entry in open_queries(journals[ref]).values()
+            if (ref, entry.query.q) not in hidden and entry.query.kind in ANSWERABLE
+        ]
+
+    async def _answered(self, refs: list[int]) -> set[tuple[int, int]]:
+        """Queries whose answer waits in the intake."""
+        rows = await self._rows(LETTERS_OF, refs) if refs else []
+        return {(row[5], letter(row).body["q"]) for row in rows if row[0] == "answer"}

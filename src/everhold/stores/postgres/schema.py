@@ -1,0 +1,86 @@
+"""The tables: made, recognised and brought up to date.
+
+Rules
+  1. Everything lands in one transaction. Processes that open at the same moment wait for each other at an advisory
+     lock.
+  2. A schema of a newer format, or with somebody else's tables, is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Final
+from zlib import crc32
+
+import psycopg
+
+from everhold.core.errors import StoreNewer, StoreUnavailable
+from everhold.stores.postgres.address import named
+from everhold.stores.postgres.line import Line
+
+#: First half of the number of our advisory locks.
+LOCKS: Final = 0x65766872
+_FOREIGN: Final = "Name another schema: postgresql://…?schema=name"
+
+
+def migrations() -> list[str]:
+    """The migrations in order; the first makes an empty schema."""
+    folder = resources.files(__package__) / "migrations"
+    return [
+        entry.read_text() for entry in sorted(folder.iterdir(), key=lambda e: e.name) if entry.name.endswith(".sql")
+    ]
+
+
+def script(schema: str, found: int = 0) -> str:
+    """The SQL that brings a schema from a format to ours."""
+    steps = [named(step, schema) for step in migrations()[found:]]
+    begin = [f'CREATE SCHEMA IF NOT EXISTS "{schema}";'] if not found else []
+    end = [named(f"UPDATE everhold.about SET format = {len(migrations())};", schema)]
+    return "\n\n".join([*begin, *steps, *end]) + "\n"
+
+
+def lock_number(name: str) -> int:
+    """The second half of the number of an advisory lock."""
+    return crc32(name.encode()) - 2**31
+
+
+async def prepare(line: Line, schema: str, where: str) -> int:
+    """Make the tables, or bring them up to date; returns their format."""
+    known = len(migrations())
+    if await found(line, schema, where) == known:
+        return known
+    try:
+        async with line.transaction():
+            await line.execute("SET LOCAL lock_timeout = 0")
+            await line.execute("SELECT pg_advisory_xact_lock(%s::int, %s::int)", (LOCKS, lock_number(schema)))
+            there = await found(line, schema, where)  # another process may have been quicker
+            if there < known:
+                await line.execute(script(schema, there).encode())
+    except psycopg.errors.InsufficientPrivilege as error:
+        hint = "Let somebody who may run what `everhold db migrate --print-sql` prints."
+        raise StoreUnavailable(where, str(error).strip().splitlines()[0], hint) from None
+    return known
+
+
+async def found(line: Line, schema: str, where: str) -> int:
+    """The format of a schema; 0 if it is empty or not there. Refuses what is not ours or too new."""
+    cursor = await line.execute(
+        "SELECT (SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace"
+        " WHERE s.nspname = %s), to_regclass(%s)::text",
+        (schema, f'"{schema}".about'),
+    )
+    tables, about = (await cursor.fetchall())[0]
+    if not tables:
+        return 0
+    if about is None:
+        raise StoreUnavailable(where, f"schema {schema} has tables of another program", _FOREIGN)
+    try:
+        rows = await (await line.execute(named("SELECT product, format FROM everhold.about", schema))).fetchall()
+    except (psycopg.errors.UndefinedColumn, psycopg.errors.InsufficientPrivilege) as error:
+        raise StoreUnavailable(where, str(error).strip().splitlines()[0], _FOREIGN) from None
+    if len(rows) != 1 or rows[0][0] != "everhold":
+        raise StoreUnavailable(where, f"schema {schema} has tables of another program", _FOREIGN)
+    there: int = rows[0][1]
+    if there > len(migrations()):
+        raise StoreNewer(where, there, len(migrations()))
+    return there

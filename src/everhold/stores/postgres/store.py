@@ -1,0 +1,326 @@
+"""Sessions in PostgreSQL: the verbs of `everhold.ports.Store`.
+
+One line writes (see group.py), a few others read. What a verb reads, it reads at one moment: in one statement, or in
+one repeatable-read transaction.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from everhold.core.codec import JSON, loads, seal
+from everhold.core.errors import BadSetting, BadValue, Overtaken, StillNeeded, StoreDamaged, UnknownSession
+from everhold.core.query import Kind, Query
+from everhold.core.session import Birth, Head, SessionId, State
+from everhold.ports.store import Change, Filter, Problem, Progress, Record, Summary, Worker
+from everhold.stores.postgres import look, verify
+from everhold.stores.postgres.address import Address, kept, named, read
+from everhold.stores.postgres.group import Group
+from everhold.stores.postgres.hear import Ear
+from everhold.stores.postgres.line import Line, Lines
+from everhold.stores.postgres.schema import LOCKS, lock_number, prepare
+from everhold.stores.sealed import UNREADABLE, read_delivery, read_head
+
+T = TypeVar("T")
+
+DURABILITY: Final = ("process", "mixed", "power")
+#: Seconds that opening waits for a server that does not answer.
+OPENING: Final = 5.0
+_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class PostgresStore:
+    def __init__(
+        self,
+        address: str,
+        *,
+        schema: str | None = None,
+        durability: str = "mixed",
+        patience: float = 30.0,
+        lines: int = 4,
+    ) -> None:
+        if durability not in DURABILITY:
+            raise BadSetting("durability", f"{durability!r} is none of {', '.join(DURABILITY)}")
+        self._address = Address(address, schema)
+        self.where = self._address.where
+        self.schema = self._address.schema
+        self.durability = durability
+        self._patience = patience
+        self._size = lines
+        self._format = 0
+        self._lines: Lines = None  # type: ignore[assignment]
+        self._group: Group = None  # type: ignore[assignment]
+        self._ear: Ear = None  # type: ignore[assignment]
+
+    async def open(self) -> None:
+        lines = Lines(self._address, patience=self._patience, size=self._size)
+        line = await lines.connect(min(OPENING, self._patience))
+        try:
+            self._format = await prepare(line, self.schema, self.where)
+        except BaseException:
+            await line.close()
+            raise
+        lines.give(line)
+        ear = Ear(lines, self.schema)
+        try:
+            await ear.open()
+        except BaseException:
+            await lines.close()
+            raise
+        self._lines, self._ear = lines, ear
+        self._group = Group(lines, self.schema, durability=self.durability, telling=ear.telling)
+        self.commit = self._group.commit  # type: ignore[method-assign]  # one call less on the way
+
+    async def close(self) -> None:
+        if self._lines is None:
+            return
+        await self._group.close()
+        await self._ear.close()
+        await self._lines.close()
+
+    # ---- the write verb
+
+    async def commit(self, change: Change, fence: int) -> None:
+        await self._group.commit(change, fence)
+
+    # ---- reading
+
+    async def load(self, session_id: str, since: int = 0) -> Record:
+        id = self._known(session_id)
+
+        async def act(line: Line) -> Record:
+            async with line.pipeline():
+                await line.execute(_SNAPSHOT)
+                session = await line.execute(self._say(look.SESSION), (id,))
+                journal = await line.execute(self._say(look.DELIVERIES), (since, since, id))
+                letters = await line.execute(self._say(look.LETTERS), (id,))
+                effects = await line.execute(self._say(look.EFFECTS), (id,))
+                await line.execute("COMMIT")
+            birth, head = self._session(session_id, await session.fetchall())
+            return Record(
+                birth,
+                head,
+                [read_delivery(row[0], row[1:]) for row in await journal.fetchall()],
+                [look.letter(row) for row in await letters.fetchall()],
+                [look.effect(row) for row in await effects.fetchall()],
+            )
+
+        return await self._insisting(act)
+
+    def _known(self, session_id: str) -> str:
+        """An id as it is kept; raises `UnknownSession` for what cannot be one."""
+        try:
+            session_id.encode()
+        except UnicodeEncodeError:
+            raise UnknownSession(session_id, self.where) from None
+        return kept(session_id)
+
+    def _session(self, session_id: str, rows: builtins.list[tuple[Any, ...]]) -> tuple[Birth, Head]:
+        if not rows:
+            raise UnknownSession(session_id, self.where)
+        text, sealed, *head = rows[0]
+        if seal(text) != sealed:
+            raise ValueError(f"session {session_id} does not match its seal")
+        return look.read_birth(text), read_head(tuple(head))
+
+    async def find(self, key: str) -> SessionId | None:
+        rows = await self._rows("SELECT id FROM everhold.session WHERE key = %s AND deleted = 0", kept(key))
+        return SessionId(read(rows[0][0])) if rows else None
+
+    async def list(self, wanted: Filter) -> builtins.list[Summary]:
+        statement, values = look.listing(wanted)
+
+        async def act(line: Line) -> builtins.list[Summary]:
+            rows = await (await line.execute(self._say(statement), values)).fetchall()
+            return [Summary(look.read_birth(row[0]), read_head(row[1:])) for row in rows]
+
+        return await self._insisting(act)
+
+    async def inbox(
+        self, *, kind: Kind | None, to: str | None, limit: int
+    ) -> builtins.list[tuple[Birth, Query, float]]:
+        async def act(line: Line) -> builtins.list[look.Found]:
+            await line.execute(_SNAPSHOT)
+            inbox = look.Inbox(line, self.schema)
+            found = await inbox.noticed(kind, to)
+            if to is None:
+                found += await inbox.unnoticed(kind, limit)
+            await line.execute("COMMIT")
+            return found
+
+        found = await self._insisting(act)
+        found.sort(key=lambda entry: (entry[2], entry[0].created_at, entry[0].id, entry[1].q))
+        return found[:limit]
+
+    async def due(self, now: float, limit: int) -> builtins.list[SessionId]:
+        return [SessionId(read(id)) for (id,) in await self._rows(look.DUE, float(now), float(now), limit)]
+
+    async def next_due(self) -> float | None:
+        found: float | None = (await self._rows(look.NEXT_DUE))[0][0]
+        return found
+
+    async def orphans(self, alive: set[str]) -> builtins.list[SessionId]:
+        return [SessionId(read(id)) for (id,) in await self._rows(look.ORPHANS, [kept(each) for each in alive])]
+
+    # ---- durable values
+
+    async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:
+        rows = await self._rows(
+            "SELECT value, version, seal FROM everhold.value WHERE namespace = %s AND key = %s",
+            kept(namespace),
+            kept(key),
+        )
+        if not rows:
+            return None, 0
+        text, version, sealed = rows[0]
+        if seal(namespace, key, text, version) != sealed:
+            raise StoreDamaged(self.where, f"the value {namespace}/{key} does not match its seal")
+        return (None if text is None else loads(text)), version
+
+    async def keys(self, namespace: str) -> builtins.list[str]:
+        statement = "SELECT key FROM everhold.value WHERE namespace = %s AND value IS NOT NULL ORDER BY key"
+        return [read(key) for (key,) in await self._rows(statement, kept(namespace))]
+
+    # ---- workers
+
+    async def beat(self, worker: Worker) -> None:
+        await self._write(
+            "INSERT INTO everhold.worker (id, host, pid, seen_at) VALUES (%s, %s, %s, %s) ON CONFLICT (id)"
+            " DO UPDATE SET host = excluded.host, pid = excluded.pid, seen_at = excluded.seen_at",
+            kept(worker.id),
+            kept(worker.host),
+            worker.pid,
+            float(worker.seen_at),
+        )
+
+    async def workers(self) -> builtins.list[Worker]:
+        rows = await self._rows("SELECT id, host, pid, seen_at FROM everhold.worker ORDER BY id")
+        return [Worker(read(id), read(host), pid, seen_at) for id, host, pid, seen_at in rows]
+
+    async def release(self, worker_id: str) -> None:
+        await self._write("DELETE FROM everhold.worker WHERE id = %s", kept(worker_id))
+
+    # ---- letting go
+
+    async def delete(self, session_id: str, fence: int) -> int:
+        self._known(session_id)
+        sent = False
+
+        async def act(line: Line) -> int:
+            nonlocal sent
+            again, sent = sent, True
+            try:
+                async with line.transaction():
+                    kept_rows = await self._delete(line, session_id, fence)
+                    await self._ear.tell(line)
+                return kept_rows
+            except UnknownSession:
+                if again:  # it had landed on the line that broke
+                    return await self._left(line, session_id)
+                raise
+
+        return await self._insisting(act)
+
+    async def _delete(self, line: Line, session_id: str, fence: int) -> int:
+        # What a chain of forks shares can only be judged by one at a time.
+        await self._on(line, "SELECT pg_advisory_xact_lock(%s::int, %s::int)", LOCKS, lock_number(f"{self.schema} gc"))
+        await self._on(line, "SELECT 1 FROM everhold.session WHERE id = %s FOR UPDATE", kept(session_id))
+        rows = await self._on(line, look.SESSION + " FOR UPDATE OF h", kept(session_id))
+        _, head = self._session(session_id, rows)
+        if head.revision != fence:
+            raise Overtaken(session_id, fence)
+        if head.state is State.RUNNING:
+            raise StillNeeded(session_id, "it is running", "Cancel it first.")
+        for table in ("notice", "effect", "letter"):
+            await self._on(line, f"DELETE FROM everhold.{table} WHERE session = %s", head.ref)
+        await self._on(line, "DELETE FROM everhold.head_1 WHERE ref = %s", head.ref)
+        await self._on(line, "UPDATE everhold.session SET deleted = 1, key = NULL WHERE ref = %s", head.ref)
+        await self._forget(line, head.ref)
+        return await self._left(line, session_id)
+
+    async def _left(self, line: Line, session_id: str) -> int:
+        """How many deliveries are kept of a deleted session."""
+        statement = (
+            "SELECT count(*) FROM everhold.journal j JOIN everhold.session s ON s.ref = j.session WHERE s.id = %s"
+        )
+        left: int = (await self._on(line, statement, kept(session_id)))[0][0]
+        return left
+
+    async def _forget(self, line: Line, ref: int | None) -> None:
+        """Remove what no living fork needs of a deleted session, and of deleted sessions before it."""
+        while ref is not None:
+            needed = await self._needed(line, ref)
+            await self._on(line, "DELETE FROM everhold.journal WHERE session = %s AND n > %s", ref, needed)
+            before = "SELECT o.ref, o.deleted FROM everhold.session s JOIN everhold.session o ON o.ref = s.origin"
+            origins = await self._on(line, f"{before} WHERE s.ref = %s", ref)
+            forks = "SELECT 1 FROM everhold.session WHERE origin = s.ref"
+            await self._on(line, f"DELETE FROM everhold.session s WHERE ref = %s AND NOT EXISTS ({forks})", ref)
+            ref = next((origin for origin, deleted in origins if deleted), None)
+
+    async def _needed(self, line: Line, ref: int) -> int:
+        """The last delivery up to which some living fork reads this session."""
+        needed = -1
+        statement = "SELECT ref, origin_n, deleted FROM everhold.session WHERE origin = %s"
+        for fork, upto, deleted in await self._on(line, statement, ref):
+            needed = max(needed, min(upto, await self._needed(line, fork)) if deleted else upto)
+        return needed
+
+    # ---- other processes
+
+    async def changed(self) -> bool:
+        return await self._ear.changed()
+
+    def listen(self, wake: Callable[[], None]) -> float:
+        return self._ear.listen(wake)
+
+    # ---- looking after it
+
+    async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:
+        async def act(line: Line) -> builtins.list[Problem]:
+            await line.execute(_SNAPSHOT)
+            found = await verify.Auditor(line, self.schema).problems(progress)
+            await line.execute("COMMIT")
+            return found
+
+        return await self._insisting(act)
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "where": self.where,
+            "kind": "postgres",
+            "format": self._format,
+            "schema": self.schema,
+            "durability": self.durability,
+            "pooled": self._lines.pooled,
+            "hears": self._ear.hears,
+        }
+
+    # ---- statements
+
+    def _say(self, statement: str) -> str:
+        return named(statement, self.schema)
+
+    async def _on(self, line: Line, statement: str, *values: Any) -> builtins.list[tuple[Any, ...]]:
+        cursor = await line.execute(self._say(statement), values)
+        return await cursor.fetchall() if cursor.description else []
+
+    async def _rows(self, statement: str, *values: Any) -> builtins.list[tuple[Any, ...]]:
+        return await self._insisting(lambda line: self._on(line, statement, *values))
+
+    async def _write(self, statement: str, *values: Any) -> None:
+        """Do a rare write that may be done twice, and tell the others."""
+
+        async def act(line: Line) -> None:
+            async with line.transaction():
+                await self._on(line, statement, *values)
+                await self._ear.tell(line)
+
+        await self._insisting(act)
+
+    async def _insisting(self, act: Callable[[Line], Awaitable[T]]) -> T:
+        try:
+            return await self._lines.insisting(act)
+        except (BadValue, *UNREADABLE) as error:
+            raise StoreDamaged(self.where, str(error)) from None

@@ -1,0 +1,200 @@
+"""What `verify` looks for: broken seals, gaps, dangling references, rows that do not say what their birth says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import loads, seal
+from everhold.core.errors import EverholdError
+from everhold.core.journal import Delivery, open_from, open_queries
+from everhold.core.query import EFFECTS, Query
+from everhold.core.session import Birth, Head
+from everhold.ports.store import Problem, Progress
+from everhold.stores.postgres.address import kept, named, read
+from everhold.stores.postgres.group import HEAD
+from everhold.stores.postgres.land import label_row
+from everhold.stores.postgres.line import Line
+from everhold.stores.sealed import UNREADABLE, read_delivery, read_head
+
+#: Sessions that are read at once.
+PAGE: Final = 200
+_SESSIONS: Final = (
+    "SELECT ref, id, key, program, birth, seal, deleted, origin, origin_n, parent, created_at, labels"
+    " FROM everhold.session ORDER BY ref"
+)
+
+
+class Auditor:
+    """Reads a whole schema in one transaction."""
+
+    def __init__(self, line: Line, schema: str) -> None:
+        self._line, self._schema = line, schema
+        self._known: dict[int, tuple[Any, ...]] = {}
+
+    async def problems(self, progress: Progress | None) -> list[Problem]:
+        """Everything that is wrong, in the order found; an empty list means that all is well."""
+        sessions = await self._rows(_SESSIONS)
+        self._known = {row[0]: row for row in sessions}
+        found: list[Problem] = []
+        for start in range(0, len(sessions), PAGE):
+            page = sessions[start : start + PAGE]
+            rows = await self._parts([row[0] for row in page])
+            for done, row in enumerate(page, start + 1):
+                found += [problem async for problem in self._session(row, rows)]
+                if progress is not None:
+                    progress(done, len(sessions))
+        found += [problem async for problem in self._loose()]
+        return found
+
+    async def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        return await (await self._line.execute(named(statement, self._schema), values)).fetchall()
+
+    async def _parts(self, refs: list[int]) -> dict[str, dict[int, list[tuple[Any, ...]]]]:
+        """Heads, notices, effects and counts of letters of some sessions."""
+        wanted = {
+            "head": f"SELECT h.ref, {HEAD} FROM everhold.head_1 h WHERE h.ref = ANY(%s)",
+            "notice": "SELECT session, q, kind, addressee, asked_at, query, seal FROM everhold.notice"
+            " WHERE session = ANY(%s)",
+            "effect": "SELECT session, q, worker, since, seal FROM everhold.effect WHERE session = ANY(%s)",
+            "mail": "SELECT session, count(*) FROM everhold.letter WHERE session = ANY(%s) GROUP BY session",
+        }
+        parts: dict[str, dict[int, list[tuple[Any, ...]]]] = {}
+        for name, statement in wanted.items():
+            parts[name] = {}
+            for row in await self._rows(statement, refs):
+                parts[name].setdefault(row[0], []).append(row[1:])
+        return parts
+
+    async def _session(self, row: tuple[Any, ...], parts: dict[str, Any]) -> AsyncIterator[Problem]:
+        ref, id, _, _, text, sealed, deleted, *_ = row
+        if seal(text) != sealed:
+            yield Problem(read(id), "broken_seal", "its birth")
+            return
+        try:
+            born = msgspec.json.decode(text, type=Birth)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            yield Problem(read(id), "unreadable", str(error))
+            return
+        wrong = self._row(row, born)
+        if wrong is not None:
+            yield wrong
+            return
+        heads = parts["head"].get(ref)
+        if deleted:
+            if heads:
+                yield Problem(born.id, "mismatch", "it is marked as deleted, and has a head")
+            return
+        if heads is None:
+            yield Problem(born.id, "no_head", "it has no head")
+            return
+        try:
+            head = read_head(heads[0])
+            deliveries = await self._journal(ref)
+        except UNREADABLE as error:
+            yield Problem(born.id, "broken_seal", str(error))
+            return
+        numbers = [delivery.n for delivery in deliveries]
+        if numbers != list(range(head.n + 1)):
+            missing = sorted(set(range(head.n + 1)) - set(numbers))
+            yield Problem(born.id, "gap", f"{len(numbers)} deliveries for step {head.n}; missing {missing[:5]}")
+            return
+        for problem in _open(born.id, head, deliveries, parts):
+            yield problem
+
+    def _row(self, row: tuple[Any, ...], born: Birth) -> Problem | None:
+        """Whether a session's row says what its birth says."""
+        _, id, key, program, _, _, deleted, origin, origin_n, parent, created_at, labels = row
+        said = (
+            kept(born.id),
+            kept(born.program),
+            None if deleted or born.key is None else kept(born.key),
+            born.origin_n,
+            None if born.parent is None else kept(born.parent),
+            born.created_at,
+            label_row(born.labels),
+        )
+        if said != (id, program, key, origin_n, parent, created_at, labels) or deleted not in (0, 1):
+            return Problem(born.id, "mismatch", "its row does not say what its birth says")
+        if origin in self._known and read(self._known[origin][1]) != born.origin:
+            return Problem(born.id, "mismatch", f"it was not forked from {born.origin}")
+        if (origin is None) != (born.origin is None) or (origin is not None and origin not in self._known):
+            return Problem(born.id, "dangling_origin", f"it was forked from {born.origin}, which is not there")
+        return None
+
+    async def _journal(self, ref: int) -> list[Delivery]:
+        """Every delivery of a session, those shared with its origins first."""
+        spans: list[tuple[int, int]] = []
+        at: int | None = ref
+        upto = 2**63 - 1
+        while at is not None and len(spans) <= len(self._known):
+            spans.append((at, upto))
+            at, upto = self._known[at][7], min(upto, self._known[at][8])
+        found: list[Delivery] = []
+        statement = (
+            "SELECT n, at, answers, asked, notes, seal FROM everhold.journal WHERE session = %s AND n <= %s ORDER BY n"
+        )
+        for source, last in reversed(spans):
+            found += [read_delivery(source, row) for row in await self._rows(statement, source, last)]
+        return found
+
+    async def _loose(self) -> AsyncIterator[Problem]:
+        for table, column in (
+            ("journal", "session"),
+            ("notice", "session"),
+            ("effect", "session"),
+            ("letter", "session"),
+            ("head_1", "ref"),
+        ):
+            rows = await self._rows(
+                f"SELECT DISTINCT t.{column} FROM everhold.{table} t LEFT JOIN everhold.session s ON s.ref = t.{column}"
+                " WHERE s.ref IS NULL"
+            )
+            for (ref,) in rows:
+                name = table.removesuffix("_1")
+                yield Problem("", f"dangling_{name}", f"rows of session number {ref}, which is not there")
+        for letter_id, kind, body, at, sealed in await self._rows(
+            "SELECT id, kind, body, at, seal FROM everhold.letter"
+        ):
+            if seal(read(kind), body, at) != sealed:
+                yield Problem("", "broken_seal", f"letter {letter_id}")
+        for namespace, key, value, version, sealed in await self._rows(
+            "SELECT namespace, key, value, version, seal FROM everhold.value"
+        ):
+            name = f"the value {read(namespace)}/{read(key)}"
+            if seal(read(namespace), read(key), value, version) != sealed:
+                yield Problem("", "broken_seal", name)
+            elif value is not None:
+                try:
+                    loads(value)
+                except EverholdError as error:
+                    yield Problem("", "unreadable", f"{name}: {error}")
+
+
+def _open(id: str, head: Head, deliveries: list[Delivery], parts: dict[str, Any]) -> Iterator[Problem]:
+    """What a head, the inbox and the marks say, beside what the journal says."""
+    opened = open_queries(deliveries)
+    if not head.ended and open_from(opened, head.n) < head.open_from:
+        yield Problem(id, "open_from", f"open queries from {open_from(opened, head.n)} on, not {head.open_from}")
+    last = deliveries[-1].notes.outcome if deliveries and deliveries[-1].notes is not None else None
+    if head.ended != (last is not None):
+        yield Problem(id, "end", f"it is {head.state}, and its journal {'ends' if last else 'goes on'}")
+    for q, kind, addressee, asked_at, text, sealed in parts["notice"].get(head.ref, ()):
+        if seal(head.ref, q, kind, None if addressee is None else read(addressee), asked_at, text) != sealed:
+            yield Problem(id, "broken_seal", f"the notice of q-{q}")
+        elif q not in opened:
+            yield Problem(id, "dangling_notice", f"q-{q} is not open")
+        else:
+            shown = msgspec.json.decode(text, type=Query)
+            if shown.kind not in EFFECTS and shown != opened[q].query:
+                yield Problem(id, "mismatch", f"the notice of q-{q} is not what was asked")
+    for q, worker, since, sealed in parts["effect"].get(head.ref, ()):
+        if seal(head.ref, q, read(worker), since) != sealed:
+            yield Problem(id, "broken_seal", f"the effect of q-{q}")
+        elif q not in opened:
+            yield Problem(id, "dangling_effect", f"q-{q} is not open")
+    count = parts["mail"].get(head.ref, [(0,)])[0][0]
+    if count != head.mail and not head.ended:
+        yield Problem(id, "mail", f"{count} letters, its head says {head.mail}")
