@@ -43,7 +43,12 @@ class Ours:
         self.stack = AsyncExitStack()
         self.url = ""
         self.durability = ""
+        self.cache = 1000
         self.runtime: Any = None
+
+    def call(self, pauses: int) -> Any:
+        """The program that is played; whoever plays another one says so here."""
+        return chain(pauses)
 
     async def open(self, level: str, path: str) -> speak.Reply:
         wanted = work.Level(level)
@@ -57,7 +62,8 @@ class Ours:
         await self.stack.aclose()
         connections.clear()
         before = perf_counter()
-        self.runtime = await self.stack.enter_async_context(everhold.open(self.url, durability=self.durability))
+        runtime = everhold.open(self.url, durability=self.durability, cache=self.cache)
+        self.runtime = await self.stack.enter_async_context(runtime)
         return perf_counter() - before
 
     async def close(self) -> speak.Reply:
@@ -70,7 +76,7 @@ class Ours:
         runtime, started, stepped = self.runtime, 0.0, 0.0
         for _ in range(sessions):
             before = perf_counter()
-            status = await runtime.start(chain(pauses))
+            status = await runtime.start(self.call(pauses))
             between = perf_counter()
             try:
                 for _ in range(pauses):
@@ -85,7 +91,7 @@ class Ours:
 
     async def length(self, pauses: int) -> speak.Reply:
         """One long session, each step timed."""
-        status = await self.runtime.start(chain(pauses))
+        status = await self.runtime.start(self.call(pauses))
         times = []
         for _ in range(pauses):
             before = perf_counter()
@@ -97,7 +103,7 @@ class Ours:
     async def crowd(self, sessions: int, pauses: int, busy: bool = False) -> speak.Reply:
         """Many sessions, each a task that answers its own questions."""
         before = perf_counter()
-        paused = await asyncio.gather(*(self.runtime.start(chain(pauses)) for _ in range(sessions)))
+        paused = await asyncio.gather(*(self.runtime.start(self.call(pauses)) for _ in range(sessions)))
         async with burning(busy) as burn:
             began = perf_counter()
             ends = await asyncio.gather(*(self._play(status, pauses) for status in paused))
@@ -119,7 +125,7 @@ class Ours:
 
     async def lengthen(self, answers: int) -> speak.Reply:
         """Start a session and give it this many answers; it would take as many again."""
-        status = await self._play(await self.runtime.start(chain(answers * 2)), answers)
+        status = await self._play(await self.runtime.start(self.call(answers * 2)), answers)
         return {"session": status.session_id}
 
     async def park(self, sessions: int) -> speak.Reply:
@@ -127,7 +133,7 @@ class Ours:
         ids: list[str] = []
         while len(ids) < sessions:
             wave = range(min(1000, sessions - len(ids)))
-            paused = await asyncio.gather(*(self.runtime.start(chain(work.PAUSES)) for _ in wave))
+            paused = await asyncio.gather(*(self.runtime.start(self.call(work.PAUSES)) for _ in wave))
             ids += [status.session_id for status in paused]
         return {"sessions": Random(len(ids)).sample(ids, min(SAMPLE, len(ids)))}
 
@@ -166,10 +172,12 @@ def resident() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
+VERBS = ("open", "close", "sequence", "length", "crowd", "lengthen", "park", "wake", "memory")
+
+
 def main() -> None:
     ours = Ours()
-    names = ("open", "close", "sequence", "length", "crowd", "lengthen", "park", "wake", "memory")
-    asyncio.run(speak.serve_async({name: getattr(ours, name) for name in names}))
+    asyncio.run(speak.serve_async({name: getattr(ours, name) for name in VERBS}))
 
 
 if __name__ == "__main__":

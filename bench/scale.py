@@ -16,6 +16,7 @@ class Scale:
     peer_sized: int
     parked: int  # paused sessions in one file
     few_parked: int
+    live: int  # paused Lua sessions in memory at once
     starts: int  # fresh processes per command
     shared_pauses: int  # pauses of each of the 50 sessions a process has
 
@@ -31,6 +32,7 @@ COUNTS: Final = Scale(
     peer_sized=30,
     parked=100_000,
     few_parked=1000,
+    live=10_000,
     starts=25,
     shared_pauses=200,
 )
@@ -45,6 +47,7 @@ QUICK: Final = Scale(
     peer_sized=5,
     parked=3000,
     few_parked=300,
+    live=300,
     starts=3,
     shared_pauses=40,
 )

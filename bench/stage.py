@@ -42,9 +42,10 @@ class Stage:
         return self.data / f"{name}-{next(self._files)}.db"
 
     @contextmanager
-    def worker(self, name: str, level: Level, path: Path | None = None) -> Iterator[Worker]:
+    def worker(self, who: str | Contender, level: Level, path: Path | None = None) -> Iterator[Worker]:
         """Start a contender and open its database at this level; check that SQLite agrees on the level."""
-        contender = CONTENDERS[name]
+        contender = who if isinstance(who, Contender) else CONTENDERS[who]
+        name = contender.name
         worker = Worker(name, contender.command(), env=QUIET)
         try:
             opened = worker.ask("open", level=level, path=str(path or self.file(name)), **contender.options)

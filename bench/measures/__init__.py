@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from bench.figure import Figure
-from bench.measures import crowd, length, paused, processes, resume, size, startup, step
+from bench.measures import crowd, length, lua, paused, processes, resume, size, startup, step
 from bench.stage import Stage
 
 MEASURES: Final[Mapping[str, Callable[[Stage], Iterable[Figure]]]] = {
@@ -15,5 +15,6 @@ MEASURES: Final[Mapping[str, Callable[[Stage], Iterable[Figure]]]] = {
     "processes": processes.measure,
     "resume": resume.measure,
     "paused": paused.measure,
+    "lua": lua.measure,
     "startup": startup.measure,
 }

@@ -1,0 +1,59 @@
+"""Lua programs: what a step, a start, a cold resume and a paused session cost, here and in a worker process."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from bench.contender import CONTENDERS, OURS, Contender
+from bench.figure import Figure
+from bench.speak import Reply
+from bench.stage import Stage, alternate, ratios
+from bench.work import PAUSES, Level
+from bench.worker import Worker
+
+SLICE = {Level.NORMAL: 100, Level.MEMORY: 100}
+HERE = Contender("lua", "bench.lua", SLICE, options={"form": "here"})
+THERE = Contender("lua-worker", "bench.lua", SLICE, options={"form": "worker"})
+
+
+def measure(stage: Stage) -> Iterator[Figure]:
+    if not stage.has_ours:
+        return
+    yield from _steps(stage)
+    yield from _resume(stage)
+    with stage.worker(HERE, Level.NORMAL) as worker:
+        held = worker.ask("hold", sessions=stage.scale.live)
+    yield Figure.of("lua.paused.kb_per_session", "KB", [held["kilobytes"]])
+
+
+def _steps(stage: Stage) -> Iterator[Figure]:
+    """Slices beside those of the Python program; the worker process in memory only, where nothing hides its cost."""
+    for level, who in (
+        (Level.MEMORY, (CONTENDERS[OURS], HERE, THERE)),
+        (Level.NORMAL, (CONTENDERS[OURS], HERE)),
+    ):
+        with ExitStack() as stack:
+            workers = {one.name: stack.enter_context(stage.worker(one, level)) for one in who}
+            replies = alternate(workers, stage.scale.rounds, _slice)
+        at = level.lower()
+        here = replies[HERE.name]
+        yield Figure.of(f"lua.{at}.step_us", "µs", [reply["step"] * 1e6 for reply in here])
+        yield Figure.of(f"lua.{at}.start_ms", "ms", [reply["start"] * 1e3 for reply in here])
+        yield Figure.of(f"lua.{at}.step_over_python", "×", ratios(here, replies[OURS]))
+        if THERE.name in replies:
+            there = replies[THERE.name]
+            yield Figure.of("lua.worker.step_us", "µs", [reply["step"] * 1e6 for reply in there])
+            yield Figure.of("lua.worker.start_ms", "ms", [reply["start"] * 1e3 for reply in there])
+
+
+def _slice(name: str, worker: Worker) -> Reply:
+    return worker.ask("sequence", sessions=20, pauses=PAUSES)
+
+
+def _resume(stage: Stage) -> Iterator[Figure]:
+    path = stage.file("lua-resume")
+    with stage.worker(HERE, Level.NORMAL, path) as worker:
+        session = worker.ask("lengthen", answers=stage.scale.long)["session"]
+    with stage.worker(HERE, Level.NORMAL, path) as worker:
+        worker.ask("wake", session=session, reopen=False)
+        woken = [worker.ask("wake", session=session) for _ in range(stage.scale.rounds)]
+    yield Figure.of("lua.resume.cold_1000_ms", "ms", [reply["answer"] * 1e3 for reply in woken])
