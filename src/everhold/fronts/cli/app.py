@@ -65,7 +65,6 @@ HELP: Final = {
     "delete": "Forget a session for good.",
     "db": "Look after the database: path, verify, gc, migrate, copy.",
     "pkg": "Say which Lua packages you trust: trust, untrust, trusted.",
-    "pkg": "Say which Lua packages you trust: trust, untrust, trusted.",
 }
 #: Hints of errors that are meant for Python, as one says them here.
 HINTS: Final = {
