@@ -427,16 +427,15 @@ def open(
     idle: float = IDLE,
     recover: bool = True,
 ) -> Runtime:
-    """A runtime on a database: `sqlite:///app.db`, `memory://`; without one, the settings say which.
+    """A runtime on `sqlite:///app.db`, `memory://` or `postgresql://…`; without a database, the settings say which.
 
     `llm` answers `llm` questions now: an async function of a query, `Command("claude -p")`, a list or dict of
     answers; None leaves them open for whoever answers.
     """
     refuse_while_loading()
     found = settings(database)
-    store = _store(found, durability)
     return Runtime(
-        store,
+        store_at(found.database, durability=durability),
         found=found,
         llm=llm if llm is not None else _configured(found),
         clock=clock,
@@ -465,18 +464,6 @@ class _Absent:
 
     async def answer(self, query: Query, session_id: str) -> Any:
         raise self._error
-
-
-def _store(found: Settings, durability: str) -> Store:
-    if found.scheme == "memory":
-        from everhold.stores.memory import MemoryStore
-
-        return MemoryStore()
-    if found.scheme == "sqlite" and found.path is not None:
-        from everhold.stores.sqlite import SQLiteStore
-
-        return SQLiteStore(found.path, durability=durability)
-    raise MissingExtra("postgres", f"the database {found.shown}")
 
 
 def result(call: Call[R], status: Finished) -> R:
