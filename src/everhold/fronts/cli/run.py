@@ -132,8 +132,8 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 def _parameters(program: Program[Any, Any]) -> str:
-    shown = [str(one).replace(repr(one.annotation), str(one.annotation)) if isinstance(one.annotation, str) else str(one)
-             for one in program.signature.parameters.values()]  # fmt: skip
+    parameters = program.signature.parameters.values()
+    shown = [str(one).replace(f": {one.annotation!r}", f": {one.annotation}") for one in parameters]
     return ", ".join(shown) or "no arguments"
 
 
