@@ -53,6 +53,7 @@ from everhold.packages.settings import Settings, prepare, settings
 from everhold.ports.program import Call, Clock
 from everhold.ports.said import Said
 from everhold.ports.store import Filter, Store
+from everhold.stores.choice import store as store_at
 
 R = TypeVar("R")
 
