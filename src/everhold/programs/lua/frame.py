@@ -3,7 +3,7 @@
 JSON, and not something quicker: whatever a worker was made to send, what is read here is plain values of known shape.
 
 Rules
-  1. An `Order` is answered by one or more `Told`; all but the last say `more`.
+  1. An `Order` is answered by one or more `Told`; all but the last say `more`. One that only drops is not answered.
   2. A frame longer than the reader's limit is never read: it is a breach, and the worker is ended.
 """
 
@@ -47,7 +47,6 @@ class Order(msgspec.Struct, omit_defaults=True):
     birth: Birth | None = None
     roots: list[str] = []  # folders in which packages are looked for
     replaying: bool = False
-    more: bool = False  # further steps of this replay follow in the next frame
 
 
 class Trouble(msgspec.Struct):

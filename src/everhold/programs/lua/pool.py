@@ -71,7 +71,9 @@ class Worker:
         self.since = self.idle_since = time.monotonic()
         self.busy = False
         self._loop = pool.loop
+        self._awaited = 0  # orders that are not answered yet
         self._replies: list[Reply] = []
+        self._problem: Exception | None = None
         self._answer: asyncio.Future[list[Reply]] | None = None
         self._queue: deque[asyncio.Future[None]] = deque()
         self._spent: float | None = None  # of its processor time, when we first looked
@@ -124,7 +126,8 @@ class Worker:
         """Have orders done that belong together. Whoever calls has the turn; it ends with the last reply."""
         if self.dead:
             raise Gone
-        self._replies, self._answer = [], self._loop.create_future()
+        self._awaited, self._replies, self._problem = len(orders), [], None
+        self._answer = self._loop.create_future()
         for order in orders:
             self._send(framed(order))
         return await self._answer
@@ -194,21 +197,25 @@ class Worker:
             return
         if told.walls is not None:
             self.ready, self.walls, self.since = True, told.walls, time.monotonic()
-        elif told.more:
-            self._replies += told.replies
-            self.since, self._spent = time.monotonic(), None
         else:
             self._answered(told)
 
     def _answered(self, told: Told) -> None:
+        self._replies += told.replies
+        if told.trouble is not None:
+            self._problem = self._problem or error_of(told.trouble)
+        elif told.gone and not (self._replies and self._replies[-1].outcome):  # else it ended before the last order
+            self._problem = self._problem or Gone()
+        self._awaited -= not told.more
+        if self._awaited:
+            self.since, self._spent = time.monotonic(), None
+            return
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
-            if told.gone:
-                answer.set_exception(Gone())
-            elif told.trouble is not None:
-                answer.set_exception(error_of(told.trouble))
+            if self._problem is not None:
+                answer.set_exception(self._problem)
             else:
-                answer.set_result(self._replies + told.replies if self._replies else told.replies)
+                answer.set_result(self._replies)
         self._finish()
 
     # ---- its end

@@ -144,9 +144,8 @@ class RemoteExecution:
         self._number = next(worker.pool.numbers)
         worker.held.add(self._number)
         groups = sliced([raw(step) for step in steps])
-        orders = [Order(self._number, group, replaying=replaying, more=True) for group in groups]
+        orders = [Order(self._number, group, replaying=replaying) for group in groups]
         orders[0].birth, orders[0].roots = self.birth, list(self.program.roots)
-        orders[-1].more = False
         return orders
 
     def _partly(self, steps: list[Step], error: Overtime | Breach) -> list[Reply]:

@@ -93,8 +93,7 @@ class Server:
         number = order.number
         held = self._take(order)
         if held is None:
-            if not order.more:
-                self._send(encode(Told(gone=True)))
+            self._send(encode(Told(gone=True)))
             return
         bodies: list[bytes] = []
         size, since, last = 0, monotonic(), len(order.steps) - 1
@@ -110,7 +109,7 @@ class Server:
                 self._let_go(number)
                 break
         held.execution.replaying = False
-        self._send(_told(bodies, more=order.more))
+        self._send(_told(bodies, more=False))
         self._weigh(number)
 
     def _step(self, held: Held, step: Step) -> tuple[bytes, bool]:
