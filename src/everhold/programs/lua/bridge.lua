@@ -1,0 +1,191 @@
+-- alc, Layer 0: what of it asks the host, and values as JSON. A part of the sandbox: it gets the kit.
+
+local kit = ...
+
+local type, error, select, tonumber, tointeger = type, error, select, tonumber, math.tointeger
+local format, find, ipairs, utf8_len = kit.format, string.find, ipairs, utf8.len
+local alc, request, words, tostring = kit.alc, kit.request, kit.words, kit.tostring
+local raw_next, unpack, null, array = kit.raw_next, kit.unpack, kit.null, kit.array
+local encode, decode = kit.part("json").encode, kit.part("json").decode
+
+local function given(value)
+  if value == null then
+    return nil
+  end
+  return value
+end
+
+-- Questions
+
+local OWN = { prompt = true, system = true, max_tokens = true, grounded = true, underspecified = true }
+local MOST = 2 ^ 32 - 1
+
+local function tokens(value)
+  local number = tointeger(tonumber(given(value)))
+  return number and number >= 0 and number <= MOST and number or nil
+end
+
+-- The options that are not ours, as JSON, for whoever answers.
+local function others(opts, what)
+  local kept
+  for name, value in raw_next, opts do
+    if type(name) == "string" and not OWN[name] then
+      kept = kept or {}
+      kept[name] = value
+    end
+  end
+  return kept and encode(kept, what)
+end
+
+-- system, max_tokens, grounded, underspecified and the rest. What is not what it should be counts as not given.
+local function options(opts, what)
+  if type(opts) ~= "table" then
+    error(format("%s: opts must be a table, got %s", what, type(opts)), 3)
+  end
+  local system = given(opts.system)
+  if type(system) == "number" then
+    system = tostring(system)
+  elseif type(system) ~= "string" then
+    system = nil
+  elseif not utf8_len(system) then
+    error(what .. ": system is not valid UTF-8", 3)
+  end
+  local grounded, underspecified = given(opts.grounded), given(opts.underspecified)
+  return system, tokens(opts.max_tokens), not not grounded, not not underspecified, others(opts, what .. ": options")
+end
+
+function alc.llm_batch(items)
+  if type(items) ~= "table" then
+    error("alc.llm_batch: items must be an array, got " .. type(items), 2)
+  elseif #items == 0 then
+    error("alc.llm_batch: empty items array", 2)
+  end
+  local asked, count = {}, #items
+  for i = 1, count do
+    local item, place = items[i], (i - 1) * 6
+    local opts = type(item) == "table" and item or {}
+    asked[place + 1] = words(opts == item and item.prompt or item, "alc.llm_batch: prompt of item " .. i)
+    asked[place + 2], asked[place + 3], asked[place + 4], asked[place + 5], asked[place + 6] =
+      options(opts, "alc.llm_batch")
+  end
+  return { request("batch", count, unpack(asked, 1, count * 6)) }
+end
+
+function alc.fork(strategies, ctx, opts)
+  if type(strategies) ~= "table" or #strategies == 0 then
+    error("alc.fork: strategies must be a non-empty array of package names", 2)
+  end
+  for _, name in ipairs(strategies) do
+    if type(name) ~= "string" or not find(name, "^[%w_][%w_.-]*$") or find(name, "..", 1, true) then
+      error(format("alc.fork: invalid strategy name '%s'", tostring(name)), 2)
+    end
+  end
+  opts, ctx = given(opts) or {}, given(ctx) or {}
+  local aborts = opts.on_error == "abort" or opts.on_error == "fail"
+  local copy = encode(ctx, "alc.fork: ctx")
+  return decode(request("fork", aborts, copy, unpack(strategies, 1, #strategies)))
+end
+
+function alc.budget_remaining()
+  local left = request("budget")
+  return left and decode(left)
+end
+
+-- JSON
+
+function alc.json_encode(value)
+  return encode(value, "alc.json_encode: the value")
+end
+
+function alc.json_decode(text)
+  if type(text) ~= "string" then
+    error("alc.json_decode: text must be a string, got " .. type(text), 2)
+  end
+  local ok, value = kit.raw_pcall(decode, text)
+  if not ok then
+    kit.checked()
+    error("alc.json_decode: " .. tostring(value), 2)
+  end
+  return value
+end
+
+alc.null = null
+alc._dirs = { state = "", cards = "", scenarios = "" }
+
+-- Durable values
+
+local function state(verb, namespace, key, ...)
+  local value = select("#", ...) > 0 and encode({ ... }, "state '" .. key .. "'") or nil
+  return given(decode(request("state", verb, namespace, key, value)))
+end
+
+alc.state = kit.setmetatable({}, { __index = kit.found_in("state"), __metatable = false })
+
+local function kept(key, what)
+  if type(key) ~= "string" and type(key) ~= "number" then
+    error(format("alc.state.%s: key must be a string, got %s", what, type(key)), 3)
+  end
+  local namespace = kit.namespace
+  if namespace == "" or find(namespace, "[/\\\0]") or find(namespace, "..", 1, true) then
+    error(format("Invalid namespace: '%s'", namespace), 3)
+  end
+  return namespace, words(key, "alc.state." .. what .. ": key")
+end
+
+function alc.state.get(key, default)
+  local found = state("get", kept(key, "get"))
+  if found == nil then
+    return default
+  end
+  return found[1]
+end
+
+function alc.state.has(key)
+  return state("get", kept(key, "has")) ~= nil
+end
+
+function alc.state.set(key, value)
+  local namespace, name = kept(key, "set")
+  state("set", namespace, name, value == nil and null or value)
+end
+
+function alc.state.set_nx(key, value)
+  local namespace, name = kept(key, "set_nx")
+  return state("set_nx", namespace, name, value == nil and null or value)
+end
+
+function alc.state.delete(key)
+  return state("delete", kept(key, "delete"))
+end
+
+function alc.state.keys()
+  local namespace = kept("", "keys")
+  return state("keys", namespace, "")
+end
+
+function alc.state.incr(key, delta, default)
+  local namespace, name = kept(key, "incr")
+  local step, start = tonumber(given(delta) or 1), tonumber(given(default) or 0)
+  if not step or not start then
+    error("alc.state.incr: delta and default must be numbers", 2)
+  end
+  return state("incr", namespace, name, step, start) + 0.0
+end
+
+-- For the library: any namespace. A missing value is nil; `scan` gives pairs of key and value.
+local host = { null = null, array = array, version = kit.version }
+
+function host.state(verb, namespace, key, value)
+  local found
+  if value == nil then
+    found = state(verb, namespace, key)
+  else
+    found = state(verb, namespace, key, value)
+  end
+  if verb == "get" then
+    return found and found[1]
+  end
+  return found
+end
+
+return { options = options, host = host }

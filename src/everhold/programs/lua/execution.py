@@ -1,0 +1,491 @@
+"""A life of a Lua program in this process.
+
+A life has strands: the program, and each child of an `alc.fork`, with a state of its own. A strand runs until it asks
+something or ends; whoever has his answer goes on, whatever the others wait for. Everything a strand asks has a key
+made of its path: the program's is 0, the k-th child that strand t forks is t.k.
+
+Rules
+  1. Answers are handed over in their order, and strands go on in the order in which their answers came.
+  2. A batch goes on when all its answers are here, or with the first error: then the rest is withdrawn.
+  3. A fork goes on when all its children have ended. Where it aborts, the first failure withdraws what the others ask.
+  4. What a child records is recorded under `<strategy>#<place>/<name>`, and is in the fork's result as `stats`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from time import process_time
+from types import TracebackType
+from typing import Any, Final
+
+from everhold.core.budget import Budget
+from everhold.core.codec import JSON
+from everhold.core.errors import AfterCancel, BudgetExceeded, Overtaken, Spinning, UnknownProgram
+from everhold.core.journal import Notes, Reply
+from everhold.core.log import LOGGED, LogEntry, Progress
+from everhold.core.metrics import Metrics
+from everhold.core.query import MAX_TOKENS, Answer, Kind, Query
+from everhold.core.session import Birth
+from everhold.core.status import Outcome, Raised, Returned, Stopped
+from everhold.ports.program import Call
+from everhold.programs.lua import reader
+from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.values import decode, dice, encode, handed, problem, text, words
+from everhold.programs.lua.vm import CPU, MEMORY, Vm
+
+#: Strands that a life may have at once, and what the smallest of them may hold.
+STRANDS: Final = 64
+_LEAST: Final = 8 * 2**20
+
+Given = tuple[Any, ...]
+
+
+class Strand:
+    """A state that runs on its own: the program, or a child it forked."""
+
+    __slots__ = ("asked", "fork", "label", "made", "memory", "name", "path", "place", "stats", "vm", "waits")
+
+    def __init__(self, vm: Vm, path: str, memory: int, fork: Fork | None, name: str, place: int) -> None:
+        self.vm = vm
+        self.path = path
+        self.memory = memory
+        self.fork = fork  # whose child it is
+        self.name, self.place = name, place
+        outer = fork.parent.label if fork is not None else ""
+        self.label: str = "" if fork is None else f"{outer}{name}#{place + 1}/"
+        self.asked = 0  # queries asked so far
+        self.made = 0  # children forked so far
+        self.stats: dict[str, JSON] = {}
+        self.waits: Wait | Fork | None = None
+
+
+class Wait:
+    """Open queries of a strand: it goes on when all of them have an answer."""
+
+    __slots__ = ("answers", "left", "queries", "strand")
+
+    def __init__(self, strand: Strand, queries: list[Query]) -> None:
+        self.strand = strand
+        self.queries = queries
+        self.answers: list[Any] = [None] * len(queries)
+        self.left = len(queries)
+
+
+class Fork:
+    """A strand that waits for its children: it goes on when all of them have ended."""
+
+    __slots__ = ("aborts", "children", "left", "parent", "results")
+
+    def __init__(self, parent: Strand, aborts: bool) -> None:
+        self.parent, self.aborts = parent, aborts
+        self.children: list[Strand] = []
+        self.results: list[bytes] = []
+        self.left = 0
+
+
+class LuaExecution:
+    remote = False
+
+    def __init__(
+        self, program: LuaProgram, birth: Birth, meter: Metrics, *, memory: int = MEMORY, cpu: float = CPU
+    ) -> None:
+        self.program = program
+        self.birth = birth
+        self.meter = meter
+        self.replaying = False
+        self.recorded_versions: dict[str, int] = {}
+        self.asked_count = 0
+        self.n = -1
+        self._memory, self._cpu = memory, cpu
+        self._ctx = program.ctx(birth.args)
+        self._budget = birth.budget
+        self._own: Metrics | None = None  # what is counted here, for a budget that only the ctx names
+        if birth.budget is None and (named := Budget.read(self._ctx.get("budget"))) is not None:
+            self._budget, self._own = named, Metrics()
+        self._at = birth.created_at
+        self._since = 0.0  # when this advance began, in seconds of CPU, if somebody has to know
+        self._seed = ""
+        self._cancelled = self._dropped = False
+        self._llm_asked = 0
+        self._strands: list[Strand] = []
+        self._pending: dict[int, tuple[Wait, int]] = {}
+        self._ready: deque[tuple[Strand, Given]] = deque()
+        self._asked: list[Query] = []
+        self._withdrawn: list[int] = []
+        self._notes: Notes | None = None
+        self._outcome: Outcome | None = None
+
+    # ---- the port
+
+    def entered(self) -> LuaExecution:
+        return self
+
+    def __enter__(self) -> LuaExecution:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def advance(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+        if self._dropped:
+            raise Overtaken(self.birth.id, n)
+        self.n, self._at = n, at
+        self._asked, self._withdrawn, self._notes, self._llm_asked = [], [], None, 0
+        self._since = process_time() if len(self._strands) > 1 else 0.0
+        try:
+            self._reseed()
+            if not self._strands and cancel is None:
+                self._begin()
+            for answer in answers:
+                self._hand_over(answer)
+            if cancel is not None:
+                self._cancel(cancel)
+            self._drain()
+        except BaseException:
+            self.drop()
+            raise
+        if cancel is not None:
+            self._outcome = Stopped(cancel)
+        if self._outcome is not None:
+            return self._end(self._outcome)
+        if self._own is not None:
+            self._own.paused(self._asked)
+        return Reply(self._asked, self._withdrawn, None, None, self._notes)
+
+    def effect(self, q: int) -> Callable[[], Any] | None:
+        return None
+
+    def child(self, q: int) -> Call[Any] | None:
+        return None
+
+    def drop(self) -> None:
+        self._dropped = True
+        self._strands.clear()
+        self._pending.clear()
+        self._ready.clear()
+
+    @property
+    def memory(self) -> int:
+        """How many bytes its Lua states hold."""
+        return sum(strand.vm.memory for strand in self._strands)
+
+    # ---- beginning, going on, ending
+
+    def _begin(self) -> None:
+        program = self.program
+        given: tuple[bytes, bytes, bytes | None, bytes | None]
+        if program.is_text:
+            code: str = self.birth.args["code"]
+            given = (b"text", b"code", code.encode(), b"=code")
+        elif program.is_package:
+            given = (b"package", program.name.encode(), None, None)
+        else:
+            given = (b"file", program.name.encode(), self._main(), f"@{program.name}.lua".encode())
+        own = self._ctx.get("_ns")
+        root = self._strand("0", own if isinstance(own, str) else "default", self._memory, None, program.name, 0)
+        root.vm.begin(self.birth.created_at, *given, *handed(self._ctx))
+        self._ready.append((root, ()))
+
+    def _main(self) -> bytes:
+        assert self.program.main is not None
+        try:
+            return reader.source(self.program.main)
+        except OSError as error:
+            raise UnknownProgram(self.program.ref, f"{self.program.main} cannot be read: {error.strerror}") from None
+
+    def _strand(self, path: str, space: str, memory: int, fork: Fork | None, name: str, place: int) -> Strand:
+        strand = Strand(Vm(memory=memory, namespace=space.encode()), path, memory, fork, name, place)
+        strand.vm.seed(*dice(self._seed, path))
+        self._strands.append(strand)
+        return strand
+
+    def _reseed(self) -> None:
+        """A fork of a session has dice of its own from its fork point on."""
+        seed = next(entry.seed for entry in reversed(self.birth.seeds) if self.n >= entry.since)
+        if seed != self._seed:
+            self._seed = seed
+            for strand in self._strands:
+                strand.vm.seed(*dice(seed, strand.path))
+
+    def _hand_over(self, answer: Answer) -> None:
+        found = self._pending.pop(answer.q, None)
+        if found is None:
+            return
+        wait, place = found
+        query = wait.queries[place]
+        if self._own is not None:
+            self._own.answered(query, answer)
+        if answer.error is not None:
+            said = problem(answer)
+            if query.kind is Kind.STATE:  # as programs know it
+                said = said.replace(b" cannot be stored as JSON: ", b" ")
+            self._withdraw(wait)
+            self._go_on(wait.strand, False, said)
+            return
+        wait.answers[place] = encode(answer.value) if query.kind is Kind.STATE else words(answer.value)
+        wait.left -= 1
+        if not wait.left:
+            self._go_on(wait.strand, True, *wait.answers)
+
+    def _go_on(self, strand: Strand, *given: Any) -> None:
+        strand.waits = None
+        self._ready.append((strand, given))
+
+    def _cancel(self, reason: str) -> None:
+        """Whoever waits for an answer sees an error once; what is asked afterwards is refused."""
+        self._cancelled = True
+        said = f"cancelled: {reason}".encode("utf-8", "backslashreplace")
+        for strand in list(self._strands):
+            if isinstance(strand.waits, Wait):
+                self._withdraw(strand.waits)
+                self._go_on(strand, False, said)
+
+    def _drain(self) -> None:
+        while self._ready and self._outcome is None:
+            strand, given = self._ready.popleft()
+            self._run(strand, given)
+
+    def _run(self, strand: Strand, given: Given) -> None:
+        """Let a strand go on until it waits or ends."""
+        allowed = self._cpu if not self._since else max(0.01, self._cpu - (process_time() - self._since))
+        reply: Given | None = (self._at, allowed, *given)
+        while reply is not None:
+            try:
+                came = strand.vm.go(*reply)
+            except Exception as error:  # of lupa: its own classes are known only where it is
+                if type(error).__module__.partition(".")[0] != "lupa":
+                    raise
+                self._failed(strand, "not enough memory", "")
+                return
+            if came[0]:
+                self._hear(strand)
+            answer = _ASKED[came[1]](self, strand, *came[2:])
+            reply = None if answer is None else (None, 0.0, *answer)
+
+    def _end(self, outcome: Outcome) -> Reply:
+        self.drop()
+        return Reply([], [], None, outcome, self._notes)
+
+    # ---- what strands ask
+
+    def _llm(
+        self,
+        strand: Strand,
+        prompt: bytes,
+        system: bytes | None = None,
+        max_tokens: int | None = None,
+        grounded: bool = False,
+        underspecified: bool = False,
+        options: bytes | None = None,
+    ) -> Given | None:
+        refused = self._refused("alc.llm", 1)
+        if refused is not None:
+            return refused
+        self._wait(strand, [self._question(strand, prompt, system, max_tokens, grounded, underspecified, options)])
+        return None
+
+    def _batch(self, strand: Strand, count: int, *asked: Any) -> Given | None:
+        refused = self._refused("alc.llm_batch", count)
+        if refused is not None:
+            return refused
+        self._wait(strand, [self._question(strand, *asked[at : at + 6]) for at in range(0, count * 6, 6)])
+        return None
+
+    def _question(
+        self,
+        strand: Strand,
+        prompt: bytes,
+        system: bytes | None,
+        max_tokens: int | None,
+        grounded: bool,
+        underspecified: bool,
+        options: bytes | None,
+    ) -> Query:
+        self._llm_asked += 1
+        return Query(
+            *self._place(strand),
+            prompt.decode(),
+            Kind.LLM,
+            None,
+            None if system is None else system.decode(),
+            MAX_TOKENS if max_tokens is None else max_tokens,
+            grounded,
+            underspecified,
+            None if options is None else decode(options),
+        )
+
+    def _state(
+        self, strand: Strand, verb: bytes, namespace: bytes, key: bytes, value: bytes | None = None
+    ) -> Given | None:
+        if self._cancelled:
+            return False, str(AfterCancel("state")).encode()
+        args: dict[str, JSON] = {"in": namespace.decode(), "do": verb.decode()}
+        if value is not None:
+            args["value"] = decode(value)
+        self._wait(strand, [Query(*self._place(strand), "", Kind.STATE, name=key.decode(), args=args)])
+        return None
+
+    def _budget_left(self, strand: Strand) -> Given:
+        return True, None if self._budget is None else encode(self._budget.remaining(**self._used()))
+
+    def _require(self, strand: Strand, name: bytes) -> Given:
+        try:
+            found = reader.find(name.decode(), self.program.roots)
+        except OSError as error:
+            return False, f"module '{name.decode()}' cannot be read: {error.strerror}".encode()
+        if found is None:
+            place = name.replace(b".", b"/")
+            return True, None, b"\n\tno file '%s.lua' or '%s/init.lua' in the package folders" % (place, place)
+        where = found[1].encode()
+        return True, found[0], where, b"@" + where
+
+    def _fork(self, strand: Strand, aborts: bool, ctx: bytes, *names: bytes) -> Given | None:
+        if self._cancelled:
+            return False, str(AfterCancel("fork")).encode()
+        if len(self._strands) + len(names) > STRANDS:
+            return False, f"alc.fork: more than {STRANDS} programs at once".encode()
+        self._since = self._since or process_time()
+        fork = strand.waits = Fork(strand, aborts)
+        memory = max(_LEAST, strand.memory // len(names))
+        for place, name in enumerate(names):
+            path = f"{strand.path}.{strand.made}"
+            strand.made += 1
+            child = self._strand(path, f"fork-{self.birth.id}-{path}", memory, fork, name.decode(), place)
+            child.vm.begin(self.birth.created_at, b"package", name, None, None, ctx)
+            fork.children.append(child)
+            fork.results.append(b"")
+            self._ready.append((child, ()))
+        fork.left = len(names)
+        return None
+
+    def _done(self, strand: Strand, result: bytes) -> None:
+        self._strands.remove(strand)
+        if strand.fork is None:
+            self._outcome = Returned(decode(result))
+        else:
+            self._ended(strand.fork, strand, b'"ok":true,"result":' + result)
+
+    def _failed(self, strand: Strand, said: bytes | str, lines: bytes | str) -> None:
+        words = said if isinstance(said, str) else text(said)
+        shown = lines if isinstance(lines, str) else text(lines)
+        self._strands.remove(strand)
+        fork = strand.fork
+        if fork is None:
+            self._outcome = Raised(words[:20_000], "LuaError", shown[:20_000], self.n)
+        elif fork.aborts:
+            for child in fork.children:
+                self._abandon(child)
+            self._go_on(fork.parent, False, f"alc.fork: strategy '{strand.name}' failed: {words}".encode())
+        else:
+            self._ended(fork, strand, b'"error":' + encode(words) + b',"ok":false')
+
+    def _overtime(self, strand: Strand, said: bytes, lines: bytes) -> None:
+        error = Spinning(f"{self._cpu:g} s of computing")
+        self._outcome = Raised(f"Spinning: {error}", error.code, text(lines)[:20_000], self.n)
+
+    def _ended(self, fork: Fork, child: Strand, how: bytes) -> None:
+        stats = b',"stats":' + encode(child.stats) if child.stats else b""
+        fork.results[child.place] = b"{" + how + stats + b',"strategy":' + encode(child.name) + b"}"
+        fork.left -= 1
+        if not fork.left:
+            self._go_on(fork.parent, True, b"[" + b",".join(fork.results) + b"]")
+
+    def _abandon(self, strand: Strand) -> None:
+        """Let go of a strand, of those below it, and of what they ask."""
+        if strand not in self._strands:
+            return
+        self._strands.remove(strand)
+        self._ready = deque(entry for entry in self._ready if entry[0] is not strand)
+        if isinstance(strand.waits, Fork):
+            for child in strand.waits.children:
+                self._abandon(child)
+        elif strand.waits is not None:
+            self._withdraw(strand.waits)
+
+    # ---- queries
+
+    def _place(self, strand: Strand) -> tuple[int, str]:
+        """The number and the key of the next query of a strand."""
+        q, key = self.asked_count, f"{strand.path}:{strand.asked}"
+        self.asked_count, strand.asked = q + 1, strand.asked + 1
+        return q, key
+
+    def _wait(self, strand: Strand, queries: list[Query]) -> None:
+        wait = strand.waits = Wait(strand, queries)
+        for place, query in enumerate(queries):
+            self._pending[query.q] = (wait, place)
+            self._asked.append(query)
+
+    def _withdraw(self, wait: Wait) -> None:
+        first = self._asked[0].q if self._asked else self.asked_count
+        for query in wait.queries:
+            if self._pending.pop(query.q, None) is None:
+                continue
+            if query.q >= first:  # asked and withdrawn in one breath: nobody heard of it
+                self._asked.remove(query)
+            else:
+                self._withdrawn.append(query.q)
+
+    def _refused(self, verb: str, asking: int) -> Given | None:
+        if self._cancelled:
+            return False, f"{verb} after the session was cancelled".encode()
+        if self._budget is not None:
+            try:
+                self._budget.check(asking, **self._used())
+            except BudgetExceeded as error:
+                return False, str(error).encode()
+        return None
+
+    def _used(self) -> dict[str, int]:
+        meter = self._own or self.meter
+        elapsed = max(0, int((self._at - self.birth.created_at) * 1000))
+        return {"llm_calls": meter.llm_calls + self._llm_asked, "elapsed_ms": elapsed, "tokens": meter.tokens}
+
+    # ---- what strands say
+
+    def _hear(self, strand: Strand) -> None:
+        step, total, message, records, *rest = strand.vm.take()
+        for place in range(0, records * 2, 2):
+            self._record(strand, text(rest[place]), decode(rest[place + 1]))
+        if self.replaying:
+            return
+        if step is not None:
+            said = None if message is None else text(message)
+            self._noted.progress = Progress(step, total, said if not strand.label else f"{strand.label} {said or ''}")
+        for place in range(records * 2, len(rest), 3):
+            self._log(strand, *rest[place : place + 3])
+
+    def _record(self, strand: Strand, name: str, value: JSON) -> None:
+        strand.stats[name] = value
+        if not self.replaying:
+            self._noted.record[strand.label + name] = value
+
+    def _log(self, strand: Strand, level: bytes, source: bytes, words: bytes) -> None:
+        where = f"{text(source)} {strand.label}".rstrip(" /")
+        kept = self._noted.log
+        kept.append(LogEntry(int(self._at * 1000), text(level), where, text(words)))
+        if len(kept) > LOGGED:
+            del kept[0]
+
+    @property
+    def _noted(self) -> Notes:
+        if self._notes is None:
+            self._notes = Notes(withdrawn=[], log=[], record={}, versions={})
+        return self._notes
+
+
+#: What may come out of a state. Whatever returns something is answered at once.
+_ASKED: Final[dict[bytes, Callable[..., Given | None]]] = {
+    b"llm": LuaExecution._llm,
+    b"batch": LuaExecution._batch,
+    b"state": LuaExecution._state,
+    b"budget": LuaExecution._budget_left,
+    b"require": LuaExecution._require,
+    b"fork": LuaExecution._fork,
+    b"done": LuaExecution._done,
+    b"failed": LuaExecution._failed,
+    b"overtime": LuaExecution._overtime,
+}

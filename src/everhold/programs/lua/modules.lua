@@ -1,0 +1,56 @@
+-- require: packages come from the host, which looks in the program's roots. A part of the sandbox: it gets the kit.
+
+local kit = ...
+
+local type, error, format, env, words = type, error, kit.format, kit.env, kit.words
+
+local loaded, preload, loading = { _G = env }, {}, {}
+
+for name, value in kit.raw_next, env do
+  if type(value) == "table" and value ~= env and name ~= "ctx" and name ~= "alc" and kit.base[name] then
+    loaded[name] = value
+  end
+end
+
+local function searched(name)
+  local source, where, title = kit.request("require", name)
+  if not source then
+    error(format("module '%s' not found:\n\tno field package.preload['%s']%s", name, name, where), 3)
+  end
+  local loader, problem = kit.raw_load(source, title, "t", env)
+  if not loader then
+    error(format("error loading module '%s' from file '%s':\n\t%s", name, where, problem), 3)
+  end
+  return loader, where
+end
+
+local function done(guard)
+  loading[guard.name] = nil
+end
+
+local function require(name)
+  name = words(name, "require: name")
+  if loaded[name] ~= nil then
+    return loaded[name]
+  elseif loading[name] then
+    error(format("loop or previous error loading module '%s'", name), 2)
+  end
+  local loader, where = preload[name], ":preload:"
+  if loader == nil then
+    loader, where = searched(name)
+  end
+  loading[name] = true
+  local guard <close> = kit.setmetatable({ name = name }, { __close = done })
+  local value = loader(name, where)
+  if value ~= nil then
+    loaded[name] = value
+  elseif loaded[name] == nil then
+    loaded[name] = true
+  end
+  return loaded[name], where
+end
+
+local package = { loaded = loaded, preload = preload, path = "", cpath = "", config = "/\n;\n?\n!\n-\n" }
+loaded.package = env.package
+
+return { require = require, package = package }

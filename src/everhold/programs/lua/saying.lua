@@ -1,0 +1,115 @@
+-- What a program says on the side, kept until the host takes it: print, alc.log, alc.stats, alc.progress.
+-- A part of the sandbox: it gets the kit.
+
+local kit = ...
+
+local type, error, ipairs, tonumber, tointeger = type, error, ipairs, tonumber, math.tointeger
+local sub, pack, concat, gsub, unpack = string.sub, table.pack, kit.concat, kit.gsub, kit.unpack
+local tostring, words, null, alc = kit.tostring, kit.words, kit.null, kit.alc
+
+local KEPT = 1000 -- lines, the newest
+local LONGEST = 20000 -- bytes of a line
+
+local own = {}
+local said, spoken = {}, 0
+
+function own.add(level, source, line)
+  local place = spoken % KEPT * 3
+  said[place + 1], said[place + 2], said[place + 3] = level, source, sub(line, 1, LONGEST)
+  spoken = spoken + 1
+end
+
+local function joined(between, ...)
+  local parts = pack(...)
+  for i = 1, parts.n do
+    parts[i] = tostring(parts[i])
+  end
+  return (gsub(concat(parts, between), "\n+$", ""))
+end
+
+function own.print(...)
+  kit.say("info", "alc.lua.print", joined("\t", ...))
+end
+
+function own.warn(...)
+  kit.say("warn", "warn", joined("", ...))
+end
+
+function own.write(level, ...)
+  kit.say(level, "io.write", joined("", ...))
+end
+
+-- alc.log, also as alc.log.warn(message) and so on
+
+alc.log = kit.setmetatable({}, {
+  __call = function(_, level, message)
+    kit.say(words(level, "alc.log: level"), "alc.log", words(message, "alc.log: message"))
+  end,
+})
+
+for _, level in ipairs({ "trace", "debug", "info", "warn", "error" }) do
+  alc.log[level] = function(message)
+    kit.say(level, "alc.log", words(message, "alc.log." .. level .. ": message"))
+  end
+end
+
+-- alc.stats: each value as JSON, the last one wins
+
+local recorded, records = {}, {}
+
+alc.stats = {}
+
+function alc.stats.record(key, value)
+  local name = words(key, "alc.stats.record: key")
+  recorded[name] = kit.part("json").encode(value, "alc.stats.record: '" .. name .. "'")
+  records[#records + 1] = name
+  kit.noisy = true
+end
+
+function alc.stats.get(key)
+  local found = recorded[type(key) == "number" and tostring(key) or key]
+  return found and kit.part("json").decode(found)
+end
+
+local progress
+
+function alc.progress(step, total, message)
+  step, total = tointeger(tonumber(step)), tointeger(tonumber(total))
+  if not step or not total or step < 0 or total < 0 then
+    error("alc.progress: step and total must be whole numbers from 0", 2)
+  elseif message ~= nil and message ~= null then
+    message = words(message, "alc.progress: message")
+  else
+    message = nil
+  end
+  progress = { step, total, message }
+  kit.noisy = true
+end
+
+-- The lines said since the last time, oldest first: level, source and words of each.
+local function lines(out, count)
+  local first = spoken > KEPT and spoken % KEPT or 0
+  local number = spoken > KEPT and KEPT or spoken
+  for i = 0, number - 1 do
+    local place = (first + i) % KEPT * 3
+    out[count + 1], out[count + 2], out[count + 3] = said[place + 1], said[place + 2], said[place + 3]
+    count = count + 3
+  end
+  said, spoken = {}, 0
+  return count
+end
+
+-- What was said since the last time: progress (step, total, message), the number of records, name and JSON of each,
+-- and the lines.
+function own.take()
+  local made, out, count = progress or {}, {}, 0
+  for i, name in ipairs(records) do
+    out[i * 2 - 1], out[i * 2] = name, recorded[name]
+  end
+  local number = #records
+  progress, records, kit.noisy = nil, {}, false
+  count = lines(out, number * 2)
+  return made[1], made[2], made[3], number, unpack(out, 1, count)
+end
+
+return own

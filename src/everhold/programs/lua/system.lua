@@ -1,0 +1,144 @@
+-- What is left of os, io, load and the collector, and the dice: all of it as the journal has it. A part of the sandbox:
+-- it gets the kit.
+
+local kit = ...
+
+local type, error, select, tointeger = type, error, select, math.tointeger
+local sub, find, format, concat = string.sub, string.find, kit.format, kit.concat
+local passed, raw_pcall, expected, part = kit.passed, kit.raw_pcall, kit.expected, kit.part
+
+local own = {}
+
+-- Time, in UTC
+
+-- Days since 1970, by the proleptic Gregorian calendar; a year begins in March, so that the leap day comes last.
+local function days(year, month, day)
+  year, month = year + (month - 1) // 12, (month - 1) % 12 + 1
+  if month <= 2 then
+    year, month = year - 1, month + 12
+  end
+  local of_year = (153 * (month - 3) + 2) // 5 + day - 1
+  return year * 365 + year // 4 - year // 100 + year // 400 + of_year - 719468
+end
+
+local function field(t, name, default)
+  local value = t[name]
+  if value == nil then
+    value = default
+  end
+  if value == nil then
+    error(format("field '%s' missing in date table", name), 3)
+  end
+  return tointeger(value) or error(format("field '%s' is not an integer", name), 3)
+end
+
+function own.time(t)
+  if t == nil then
+    return tointeger(kit.now // 1)
+  elseif type(t) ~= "table" then
+    expected(1, "time", "table", t)
+  end
+  local day = days(field(t, "year"), field(t, "month"), field(t, "day"))
+  return day * 86400 + field(t, "hour", 12) * 3600 + field(t, "min", 0) * 60 + field(t, "sec", 0)
+end
+
+function own.date(template, time)
+  template = template == nil and "%c" or template
+  if type(template) == "string" and sub(template, 1, 1) ~= "!" then
+    template = "!" .. template
+  end
+  return passed("date", raw_pcall(kit.date, template, time == nil and own.time() or time))
+end
+
+function own.clock()
+  return kit.now - kit.born
+end
+
+function own.difftime(later, earlier)
+  return (later - (earlier or 0)) + 0.0
+end
+
+function own.getenv()
+  return nil
+end
+
+-- Dice
+
+function own.randomseed(...)
+  if select("#", ...) > 0 then
+    kit.chosen = true
+    return passed("randomseed", raw_pcall(kit.randomseed, ...))
+  end
+  kit.reseeded = (kit.reseeded or 0) + 1
+  kit.randomseed(kit.seed_one ~ kit.reseeded, kit.seed_other)
+end
+
+-- Files: there are none, and what is written goes to the log.
+
+local function no_file()
+  return nil, "there are no files here"
+end
+
+own.open, own.popen, own.read, own.close = no_file, no_file, no_file, no_file
+
+function own.lines()
+  error("there are no files here", 2)
+end
+
+function own.write(...)
+  part("saying").write("info", ...)
+  return kit.env.io.stdout
+end
+
+function own.write_out(stream, ...)
+  part("saying").write("info", ...)
+  return stream
+end
+
+function own.write_error(stream, ...)
+  part("saying").write("warn", ...)
+  return stream
+end
+
+-- Code and memory
+
+local function gathered(reader)
+  local pieces = {}
+  while true do
+    local piece = reader()
+    if piece == nil or piece == "" then
+      return concat(pieces)
+    elseif type(piece) ~= "string" then
+      return nil
+    end
+    pieces[#pieces + 1] = piece
+  end
+end
+
+function own.load(chunk, name, mode, ...)
+  if type(chunk) == "function" then
+    chunk, name = gathered(chunk), name or "=(load)"
+    if chunk == nil then
+      return nil, "reader function must return a string"
+    end
+  end
+  if type(mode) == "string" and not find(mode, "t", 1, true) then
+    return nil, format("attempt to load a text chunk (mode is '%s')", mode)
+  end
+  local env = kit.env
+  if select("#", ...) > 0 then
+    env = ...
+  end
+  return passed("load", raw_pcall(kit.raw_load, chunk, name, "t", env))
+end
+
+function own.collectgarbage(what)
+  if what == nil or what == "collect" or what == "step" then
+    return 0
+  elseif what == "count" then
+    return 0.0 -- how much memory is used would differ on replay
+  end
+  error(format("collectgarbage: '%s' is not possible here", kit.tostring(what)), 2)
+end
+
+return own

@@ -1,0 +1,266 @@
+-- Tables, where C would call the program's functions: sorting, and tables that answer for themselves. And `next`.
+-- A part of the sandbox: it gets the kit.
+
+local kit = ...
+
+local type, error, select, rawget, rawlen, math_type = type, error, select, rawget, rawlen, math.type
+local format, tointeger, metatable_of, acts = kit.format, math.tointeger, kit.metatable_of, kit.acts
+local raw_next, border, ordered, expected = kit.raw_next, kit.border, kit.ordered, kit.expected
+
+local own = {}
+
+-- next: the keys of a table that somebody goes through, and where each is, are kept until the end.
+
+local RANK = { number = 1, string = 2, boolean = 3 }
+
+-- Whether a key comes after another one, where both have a place of their own.
+local function is_after(one, other)
+  local kind, than = RANK[type(one)] or 4, RANK[type(other)] or 4
+  if kind ~= than then
+    return kind > than
+  elseif kind == 3 then
+    return one and not other
+  end
+  return kind < 3 and one > other
+end
+
+local walks = kit.setmetatable({}, { __mode = "k" })
+
+local function walk(t, n)
+  local keys, places = ordered(t, n), {}
+  for i = 1, #keys do
+    places[keys[i]] = i
+  end
+  walks[t] = { keys, places }
+  return keys, places
+end
+
+local function from(t, keys, i)
+  while keys[i] ~= nil do
+    local value = rawget(t, keys[i])
+    if value ~= nil then
+      return keys[i], value
+    end
+    i = i + 1
+  end
+  walks[t] = nil
+  return nil
+end
+
+-- What comes after a key that is gone.
+local function past(t, keys, key)
+  for i = 1, #keys do
+    if is_after(keys[i], key) then
+      return from(t, keys, i)
+    end
+  end
+  walks[t] = nil
+  return nil
+end
+
+function own.next(t, key)
+  if type(t) ~= "table" then
+    expected(1, "next", "table", t)
+  elseif key == nil then
+    return from(t, walk(t, 0), 1)
+  end
+  local known, is_index = walks[t], math_type(key) == "integer" and key >= 1
+  if known then
+    local place = known[2][key]
+    if place then
+      return from(t, known[1], place + 1)
+    end
+    walks[t] = nil
+  elseif is_index and key < rawlen(t) and rawget(t, 1) ~= nil and rawget(t, key + 1) ~= nil then
+    return key + 1, rawget(t, key + 1)
+  end
+  local n = border(t)
+  local keys, places = walk(t, n)
+  if is_index and key <= n then
+    if key < n then
+      return key + 1, rawget(t, key + 1)
+    end
+    return from(t, keys, 1)
+  elseif places[key] then
+    return from(t, keys, places[key] + 1)
+  end
+  return past(t, keys, key)
+end
+
+-- sort: stable, so that the order of what is equal does not depend on chance.
+
+local function less(one, other)
+  local kind, than = type(one), type(other)
+  if kind == than and (kind == "number" or kind == "string") then
+    return one < other
+  end
+  local mine, theirs = metatable_of(one), metatable_of(other)
+  if not (mine and rawget(mine, "__lt") ~= nil) and not (theirs and rawget(theirs, "__lt") ~= nil) then
+    if kind == than then
+      error(format("attempt to compare two %s values", kind), 0)
+    end
+    error(format("attempt to compare %s with %s", kind, than), 0)
+  end
+  return one < other
+end
+
+local function insertion(a, low, high, before)
+  for i = low + 1, high do
+    local item, j = a[i], i - 1
+    while j >= low and before(item, a[j]) do
+      a[j + 1] = a[j]
+      j = j - 1
+    end
+    a[j + 1] = item
+  end
+end
+
+-- Sort a[low … high] with the help of b.
+local function merge(a, b, low, high, before)
+  if high - low < 8 then
+    return insertion(a, low, high, before)
+  end
+  local middle = (low + high) // 2
+  merge(a, b, low, middle, before)
+  merge(a, b, middle + 1, high, before)
+  if not before(a[middle + 1], a[middle]) then
+    return
+  end
+  for i = low, middle do
+    b[i] = a[i]
+  end
+  local i, j, k = low, middle + 1, low
+  while i <= middle do
+    if j <= high and before(a[j], b[i]) then
+      a[k] = a[j]
+      j = j + 1
+    else
+      a[k] = b[i]
+      i = i + 1
+    end
+    k = k + 1
+  end
+end
+
+-- Whether every item is a string, or every one the same sort of number: then C may sort them.
+local function is_uniform(t, n)
+  local kind = math_type(t[1]) or type(t[1])
+  if kind ~= "string" and kind ~= "integer" and kind ~= "float" then
+    return false
+  end
+  for i = 1, n do
+    local item = t[i]
+    if (math_type(item) or type(item)) ~= kind or item ~= item then
+      return false
+    end
+  end
+  return true
+end
+
+function own.sort(t, before)
+  if type(t) ~= "table" then
+    expected(1, "sort", "table", t)
+  elseif before ~= nil and type(before) ~= "function" then
+    expected(2, "sort", "function", before)
+  end
+  local n = #t
+  if n < 2 then
+    return
+  elseif n >= 2 ^ 31 then
+    error("bad argument #1 to 'sort' (array too big)", 2)
+  elseif before == nil and not acts(t) and is_uniform(t, n) then
+    kit.sort(t)
+    return
+  end
+  local a = {}
+  for i = 1, n do
+    a[i] = t[i]
+  end
+  merge(a, {}, 1, n, before or less)
+  for i = 1, n do
+    t[i] = a[i]
+  end
+end
+
+-- The rest of the library, for tables that answer for themselves.
+
+function own.concat(t, between, first, last)
+  local parts = {}
+  for i = first or 1, last or #t do
+    local item = t[i]
+    if type(item) ~= "string" and type(item) ~= "number" then
+      error(format("invalid value (at index %d) in table for 'concat'", i), 2)
+    end
+    parts[#parts + 1] = item
+  end
+  return kit.concat(parts, between)
+end
+
+function own.unpack(t, first, last)
+  first, last = first or 1, last or #t
+  if last - first >= 1000000 then
+    error("too many results to unpack", 2)
+  end
+  local items = {}
+  for i = first, last do
+    items[i] = t[i]
+  end
+  return kit.unpack(items, first, last)
+end
+
+function own.insert(t, ...)
+  local n, given = #t + 1, select("#", ...)
+  if given == 1 then
+    t[n] = (...)
+    return
+  elseif given ~= 2 then
+    error("wrong number of arguments to 'insert'", 2)
+  end
+  local place, value = ...
+  if math_type(place) ~= "integer" or place < 1 or place > n then
+    error("bad argument #2 to 'insert' (position out of bounds)", 2)
+  end
+  for i = n, place + 1, -1 do
+    t[i] = t[i - 1]
+  end
+  t[place] = value
+end
+
+function own.remove(t, ...)
+  local n = #t
+  local place = n
+  if select("#", ...) > 0 then
+    place = tointeger((...)) or expected(2, "remove", "number", (...))
+    if place ~= n + 1 and not (n == 0 and place == 0) and (place < 1 or place > n + 1) then
+      error("bad argument #2 to 'remove' (position out of bounds)", 2)
+    end
+  end
+  local value = t[place]
+  for i = place, n - 1 do
+    t[i] = t[i + 1]
+  end
+  t[place > n and place or n] = nil
+  return value
+end
+
+-- For every table: C would go on for as long as it is told to.
+function own.move(source, first, last, place, target)
+  target = target == nil and source or target
+  for i, number in raw_next, { first or false, last or false, place or false } do
+    if not tointeger(number) then
+      expected(i + 1, "move", "number", number or nil)
+    end
+  end
+  if place > last or place <= first or target ~= source then
+    for i = 0, last - first do
+      target[place + i] = source[first + i]
+    end
+  else
+    for i = last - first, 0, -1 do
+      target[place + i] = source[first + i]
+    end
+  end
+  return target
+end
+
+return own

@@ -1,0 +1,62 @@
+"""What goes into a Lua state and comes out of it: bytes, numbers and truth values, and JSON for everything else."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.errors import ChildFailed, Expired, OutcomeUnknown
+from everhold.core.query import Answer
+
+#: Names in a ctx that are handed over one by one; a longer one is JSON.
+_MANY: Final = 32
+
+encode: Final = msgspec.json.Encoder().encode
+decode: Final = msgspec.json.Decoder().decode
+
+
+def handed(ctx: dict[str, JSON]) -> tuple[Any, ...]:
+    """A ctx for `Vm.begin`: its JSON, or nothing and then names and values, which is cheaper for both sides."""
+    if len(ctx) > _MANY:
+        return (encode(ctx),)
+    flat: list[Any] = [None]
+    for name, value in ctx.items():
+        kind = type(value)
+        if kind is str:
+            value = value.encode()
+        elif kind is not int and kind is not float and kind is not bool:
+            return (encode(ctx),)
+        flat += (name.encode(), value)
+    return tuple(flat)
+
+
+def words(value: JSON) -> bytes:
+    """An answer of a model as Lua programs get it, which is always text."""
+    return value.encode() if type(value) is str else encode(value)
+
+
+def problem(answer: Answer) -> bytes:
+    """The words of an error that came instead of a value."""
+    error = answer.error or {}
+    code, message = error.get("code", ""), error.get("message", "")
+    if code == Expired.code:
+        message = str(Expired(answer.id))
+    elif code == OutcomeUnknown.code:
+        message = str(OutcomeUnknown(message))
+    elif code == ChildFailed.code:
+        message = str(ChildFailed(error.get("session_id", ""), error.get("state", ""), message))
+    return message.encode("utf-8", "backslashreplace")
+
+
+def text(given: bytes) -> str:
+    """What a program said, as text that JSON can hold."""
+    return given.decode("utf-8", "backslashreplace")
+
+
+def dice(seed: str, path: str) -> tuple[int, int]:
+    """Two numbers for the dice of one strand."""
+    drawn = sha256(f"{seed}/{path}".encode()).digest()
+    return int.from_bytes(drawn[:8], "big", signed=True), int.from_bytes(drawn[8:16], "big", signed=True)
