@@ -5,7 +5,6 @@ others does not. A scenario passes if at least one of its checks succeeds and no
 """
 
 import json
-import os
 import re
 import socket
 import subprocess
@@ -18,7 +17,8 @@ import pytest
 
 from tests.conformance.mcp.node import CONFORMANCE, program
 
-LIST = json.loads(Path("tests/data/mcp-conformance.json").read_text(encoding="utf-8"))
+ROOT = Path(__file__).parents[2]
+LIST = json.loads((ROOT / "tests/data/mcp-conformance.json").read_text(encoding="utf-8"))
 #: The server as users start it, and the same with what the suite calls by name.
 SERVERS = {"everhold mcp": ["-m", "everhold"], "with fixtures": ["-m", "tests.conformance.mcp"]}
 
@@ -35,7 +35,7 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
             home = tmp_path_factory.mktemp("server")
             command = [sys.executable, *words, "mcp", "-d", f"sqlite:///{home}/e.db", "--http", f"127.0.0.1:{port}"]
             with (home / "stderr").open("wb") as told:
-                started.append(subprocess.Popen(command, stderr=told, env={**os.environ, "PYTHONWARNINGS": "ignore"}))
+                started.append(subprocess.Popen(command, stderr=told, cwd=ROOT))
             found[name] = f"http://127.0.0.1:{port}/mcp"
             reachable(port, started[-1], home / "stderr")
         yield found

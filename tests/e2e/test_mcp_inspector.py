@@ -1,0 +1,61 @@
+"""The official inspector, as a client that we did not write, against the server over standard input and output."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.mcp.node import INSPECTOR, program
+
+PROGRAM = """
+import everhold
+
+@everhold.program
+async def advice(ctx: everhold.Context, topic: str) -> str:
+    return "You asked. " + await ctx.llm(f"One sentence about {topic}.")
+"""
+
+pytestmark = [pytest.mark.xdist_group("mcp-conformance"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "advice.py").write_text(PROGRAM)
+    (tmp_path / "everhold.toml").write_text('database = "sqlite:///app.db"\nprograms = ["advice.py"]\n')
+    return tmp_path
+
+
+def inspect(project: Path, *words: str) -> dict[str, Any]:
+    """What the inspector prints; each call starts a server of its own, and ends it."""
+    done = subprocess.run(
+        [*program(*INSPECTOR), "--cli", sys.executable, "-m", "everhold", "mcp", *words],
+        cwd=project,
+        env={**os.environ, "HOME": str(project)},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_inspector_lists_the_tools_and_runs_a_program_to_its_end(project: Path) -> None:
+    """Three servers, one after the other: what the first began, the last ends."""
+    tools = inspect(project, "--method", "tools/list", "--strict")["tools"]
+    assert {"run", "answer", "status"} <= {tool["name"] for tool in tools}
+    assert len(tools) <= 12
+
+    call = ("--method", "tools/call", "--tool-name")
+    began = inspect(project, *call, "run", "--tool-arg", "program=advice", 'args={"topic": "tea"}')["structuredContent"]
+    assert (began["status"], began["prompt"]) == ("needs_response", "One sentence about tea.")
+
+    answers = json.dumps([{"query_id": began["query_id"], "response": "Warm the pot."}])
+    given = (f"session_id={began['session_id']}", f"answers={answers}")
+    ended = inspect(project, *call, "answer", "--tool-arg", *given)["structuredContent"]
+    assert (ended["status"], ended["result"]) == ("completed", "You asked. Warm the pot.")
