@@ -47,6 +47,7 @@ KEPT = {
         "test_one_who_gives_up_harms_nobody",
     ],
     "set `change.head.ref`": ["test_a_new_session_gets_its_number"],
+    "have called `wake`, or say so": ["test_who_listens_hears_in_time"],
     "raise `UnknownSession` if there is none": ["test_only_the_exact_id_is_known"],
     "include the deliveries a fork shares": [
         "test_a_fork_reads_what_it_shares",

@@ -1,8 +1,8 @@
 """What happens by itself while a runtime is open: timers fire, accepted answers are handed over, the sessions of
 dead processes are taken up, idle ones leave memory, and this process says that it lives.
 
-One task per runtime. It sleeps until the earliest moment something is due, and looks a few times a second whether
-another process wrote to the store.
+One task per runtime. It sleeps until the earliest moment something is due, or until it hears that another process
+wrote to the store; where the store hears nothing, it looks a few times a second.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from everhold.drive.dispatch import Dispatch
 from everhold.drive.runner import ABSENT, Runner
 from everhold.drive.sessions import Sessions
 from everhold.ports.program import Clock
+from everhold.ports.store import LOOK_EVERY
 
 log = logging.getLogger("everhold")
 
-LOOK_EVERY: Final = 0.2
 AT_ONCE: Final = 100
 
 
@@ -32,13 +32,20 @@ class Caretaker:
         self._idle = idle
         self._ttl = ttl
         self._poked = asyncio.Event()
+        self._heard = False
+        self._look_every = LOOK_EVERY
         self._skip: dict[str, tuple[int, float]] = {}  # sessions that did not move: at which revision, and when
         self._looked = 0.0  # when all were looked at
         self._task: asyncio.Task[None] | None = None
         sessions.poke = self._poked.set
 
     def start(self) -> None:
+        self._look_every = self._sessions.store.listen(self._hear)
         self._task = asyncio.get_running_loop().create_task(self._keep_house())
+
+    def _hear(self) -> None:
+        self._heard = True
+        self._poked.set()
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -82,14 +89,17 @@ class Caretaker:
         if due is not None and due >= now:  # else it cannot move here, and is no reason to hurry
             waits.append(asyncio.ensure_future(self._clock.sleep(due - now + 0.0005)))
         try:
-            done, _ = await asyncio.wait(waits, timeout=LOOK_EVERY, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waits, timeout=self._look_every, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
-        if done:
+        if done and not self._heard:
             return True
+        self._heard = False
         if await self._sessions.store.changed():
             self._sessions.changed()
+            return True
+        if done:
             return True
         return self._clock.now() >= self._looked + self._ttl / 2  # a process may have died, which writes nothing
 

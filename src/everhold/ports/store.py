@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -113,6 +113,9 @@ class Worker(msgspec.Struct, frozen=True):
     seen_at: float
 
 
+#: Seconds between two looks at a store that hears nothing by itself.
+LOOK_EVERY: Final = 0.2
+
 #: Told now and then while something takes long: how much is done, and of how much, in a unit of its own.
 Progress = Callable[[int, int], object]
 
@@ -204,6 +207,14 @@ class Store(Protocol):
 
     async def changed(self) -> bool:
         """Whether another process may have written since the last call."""
+        ...
+
+    def listen(self, wake: Callable[[], None]) -> float:
+        """Have `wake` called when another process may have written, until the store is closed.
+
+        Returns the seconds after which to ask `changed` all the same: `LOOK_EVERY` from a store that hears nothing.
+        MUST have called `wake`, or say so when `changed` is asked, by then.
+        """
         ...
 
     async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import builtins
 import copy
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Any, Final
@@ -26,7 +26,19 @@ from everhold.core.errors import BadValue, KeyConflict, Overtaken, StillNeeded, 
 from everhold.core.journal import Delivery, Opened
 from everhold.core.query import ANSWERABLE, EFFECTS, Kind, Query
 from everhold.core.session import Birth, Event, Head, SessionId, State, moved
-from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Problem, Progress, Record, Summary, Worker
+from everhold.ports.store import (
+    LOOK_EVERY,
+    Change,
+    Effect,
+    Filter,
+    Letter,
+    Notice,
+    Problem,
+    Progress,
+    Record,
+    Summary,
+    Worker,
+)
 
 Row = tuple[int, float, bytes, bytes, bytes | None]  # n, at, answers, asked, notes
 _number = itemgetter(0)
@@ -358,6 +370,9 @@ class MemoryStore:
 
     async def changed(self) -> bool:
         return False
+
+    def listen(self, wake: Callable[[], None]) -> float:
+        return LOOK_EVERY
 
     async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:
         problems = []

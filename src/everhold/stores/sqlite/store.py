@@ -23,7 +23,7 @@ from everhold.core.errors import BadSetting, BadValue, Overtaken, StillNeeded, S
 from everhold.core.journal import Delivery, open_queries
 from everhold.core.query import ANSWERABLE, Kind, Query
 from everhold.core.session import Birth, Head, SessionId, State
-from everhold.ports.store import Change, Effect, Filter, Letter, Problem, Progress, Record, Summary, Worker
+from everhold.ports.store import LOOK_EVERY, Change, Effect, Filter, Letter, Problem, Progress, Record, Summary, Worker
 from everhold.stores.sealed import UNREADABLE, read_delivery, read_head
 from everhold.stores.sqlite import verify
 from everhold.stores.sqlite.file import connect, prepare, translated
@@ -344,6 +344,9 @@ class SQLiteStore:
     async def changed(self) -> bool:
         before, self._seen_version = self._seen_version, self._data_version()
         return before != self._seen_version
+
+    def listen(self, wake: Callable[[], None]) -> float:
+        return LOOK_EVERY  # a file tells nobody
 
     def _data_version(self) -> int:
         with self._translating():

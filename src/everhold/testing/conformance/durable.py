@@ -202,3 +202,18 @@ class DurableStoreContract(StoreContract):
 
             assert [await one.changed(), await one.changed()] == [True, False]
             assert await two.changed() is False
+
+    async def test_who_listens_hears_in_time(self, open_store: OpenStore) -> None:
+        """Whoever listens is woken, or learns by looking after the time it was told, that another has written."""
+        async with opened(open_store()) as one, opened(open_store()) as two:
+            woken = asyncio.Event()
+            patience = one.listen(woken.set)
+            await one.changed()
+            await begin(two, "s-1")
+
+            try:
+                await asyncio.wait_for(woken.wait(), patience)
+            except TimeoutError:
+                pass
+
+            assert await one.changed()

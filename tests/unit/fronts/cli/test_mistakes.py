@@ -76,7 +76,7 @@ MISTAKES = [
     # databases
     ("sessions -d mysql://here", "bad_setting", 2, "mysql:// is not known"),
     ("sessions -d here", "bad_setting", 2, "'here' is not an address"),
-    ("sessions -d postgresql://here/db", "missing_extra", 2, "pip install 'everhold[postgres]'"),
+    ("sessions -d postgresql://here/db?schema=a-b", "bad_setting", 2, "'a-b' should be letters, digits and _"),
     ("sessions -d newer.db", "store_newer", 4, "Upgrade everhold here"),
     ("sessions -d other.db", "store_unavailable", 4, "a database of another program"),
     ("sessions -d text.db", "store_damaged", 4, "is damaged"),
