@@ -2,6 +2,7 @@
 
     python     a script of its own; a first line `# name.py` names its file. Tests in it are run with pytest
     console    `$ command` lines, run one after another at a terminal, and what they print, compared line by line
+    lua        a program of its own, whose questions are answered with "ok"; a first line `-- name.lua` names its file
     toml, json are parsed; a first line `# name` writes the file
     sql        is run against the database of the page
     text, mermaid  are for reading
@@ -29,9 +30,9 @@ from fcntl import ioctl
 from pathlib import Path
 from termios import TIOCSWINSZ
 
-LANGUAGES = {"python", "console", "toml", "json", "sql", "text", "mermaid"}
+LANGUAGES = {"python", "console", "lua", "toml", "json", "sql", "text", "mermaid"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NAMED = re.compile(r"#\s*([\w./-]+\.\w+)\s*$")
+NAMED = re.compile(r"(?:#|--)\s*([\w./-]+\.\w+)\s*$")
 PROMPT = re.compile(r"^(> ?|… ?|yes or no> ?|\(Pdb\) ?|.*\[y/N\]: ?)(.*)$")
 DEBUGGER = re.compile(r"^(\(Pdb\) ?)(.*)$")
 CHANGING = (
@@ -57,6 +58,16 @@ case "$(cat)" in
 *"the end of"*) sleep 1; echo "Since then the fox sleeps by day." ;;
 *) echo "They leave when the shops close." ;;
 esac
+"""
+LUA = """
+import sys, everhold
+from everhold.programs.lua.program import LuaProgram
+async def model(query):
+    return "ok"
+code = sys.stdin.read()
+if code.rstrip().endswith("return M"):
+    code = f"local module = (function() {code} end)() return module.run(ctx)"
+everhold.run(LuaProgram.text(code, {"task": "bees"}), llm=model, database="memory://")
 """
 
 
@@ -121,6 +132,8 @@ class Reader:
                 self._python(block)
             case "console":
                 return self._console(block)
+            case "lua":
+                self._lua(block)
             case "toml":
                 tomllib.loads(block.text)
             case "json":
@@ -144,6 +157,18 @@ class Reader:
         )
         waits = "waiting · " in done.stderr and "Traceback" not in done.stderr
         assert done.returncode == 0 or waits, f"{block.text}\n{done.stdout}{done.stderr}"
+
+    def _lua(self, block: Block) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", LUA],
+            cwd=self.cwd,
+            env=self.env,
+            input=block.text,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, f"{block.text}\n{done.stderr}"
 
     def _sql(self, block: Block) -> None:
         files = sorted(self.home.rglob("*.db"), key=lambda path: path.stat().st_mtime)
