@@ -1,0 +1,303 @@
+"""One name space: strategies, programs of the settings, installed ones, Lua packages and files."""
+
+from pathlib import Path
+
+import pytest
+
+from everhold.core.errors import UnknownProgram, VersionMissing
+from everhold.packages import find as finding
+from everhold.packages.catalog import catalog, entry, estimate, named, strategy_of, summary_of
+from everhold.packages.folder import Folders
+from everhold.packages.settings import PACKAGES, home, settings
+from everhold.packages.strategies import NAMES
+from everhold.ports.program import program
+from everhold.programs.lua.program import LuaProgram
+
+PYTHON = """
+@program
+async def {name}(ctx, task: str) -> str:
+    '''Python's own.
+
+    More of it.
+    '''
+    return task
+"""
+LUA = """
+local M = {{}}
+M.meta = {{ name = "{name}", description = "Does {name}." }}
+function M.run(ctx) return ctx end
+return M
+"""
+
+
+@pytest.fixture(autouse=True)
+def away_from_home(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder / "share"))
+    monkeypatch.delenv("EVERHOLD_DATABASE_URL", raising=False)
+
+
+@pytest.fixture
+def install(write):
+    """Put a Lua package into a folder."""
+
+    def install(folder: Path, name: str) -> Path:
+        main = Path(folder) / name / "init.lua"
+        main.parent.mkdir(parents=True)
+        main.write_text(LUA.format(name=name))
+        return main.resolve()
+
+    return install
+
+
+@pytest.fixture
+def points(monkeypatch):
+    """Entry points of installed packages."""
+    listed: list[tuple[str, str]] = []
+    monkeypatch.setattr(finding, "_entry_points", lambda: listed)
+    return listed
+
+
+# What a name means
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_strategy_is_found_by_its_name_and_stored_by_its_place(name, here):
+    found = named(name, settings())
+    assert found.ref == f"everhold.packages.strategies.{name}:{name}"
+    assert named(found.ref, settings(), 1) is found
+
+
+def test_a_lua_package_of_the_project(here, install):
+    main = install(here / "packages", "debate")
+    found = named("debate", settings())
+    assert isinstance(found, LuaProgram)
+    assert (found.ref, found.version, found.is_package) == (f"{main}:debate", 1, True)
+    assert named(found.ref, settings(), 1).ref == found.ref
+
+
+def test_a_lua_package_of_the_packages_path(here, write, install):
+    """Folders of the setting come in their order, before packages/; ~ and relative paths are understood."""
+    write("everhold.toml", "packages_path = ['first', '~/second']\n")
+    install(here / "packages", "debate")
+    install(home().parent.parent / "second", "debate")
+    assert named("debate", settings()).ref.startswith(str(home().parent.parent / "second"))
+    main = install(here / "first", "debate")
+    assert named("debate", settings()).ref == f"{main}:debate"
+
+
+def test_a_package_that_is_installed_meanwhile_is_found(here, install):
+    found = settings()
+    with pytest.raises(UnknownProgram):
+        named("debate", found)
+    install(home() / PACKAGES, "debate")
+    assert named("debate", found).name == "debate"
+
+
+def test_a_hyphenated_package(here, install):
+    install(here / "packages", "deep-debate")
+    assert named("deep-debate", settings()).name == "deep-debate"
+
+
+def test_a_linked_package_keeps_its_name(here, install):
+    install(here / "elsewhere", "original")
+    (here / "packages").mkdir()
+    (here / "packages" / "linked").symlink_to(here / "elsewhere" / "original")
+    assert named("linked", settings()).ref == f"{here}/packages/linked/init.lua:linked"
+
+
+def test_a_package_finds_others_where_the_settings_say(here, install):
+    """Its roots are its own folder, and then the whole search path."""
+    install(home() / PACKAGES, "debate")
+    assert named("debate", settings()).roots == (str(home() / PACKAGES), str(here / "packages"))
+
+
+# The order
+
+
+def test_what_is_nearer_wins(here, write, install, points):
+    """Built in, then of this process, then installed, then the project's own."""
+    assert named("panel", settings()).ref.startswith("everhold.packages.strategies")
+
+    @program
+    async def panel(ctx) -> None: ...
+
+    assert named("panel", settings()) is panel
+    main = install(home() / PACKAGES, "panel")
+    assert named("panel", settings()).ref == f"{main}:panel"
+    main = install(here / "packages", "panel")
+    assert named("panel", settings()).ref == f"{main}:panel"
+
+
+def test_a_listed_module_hides_a_strategy(here, write):
+    write("everhold.toml", "programs = ['own_panels']\n")
+    write("own_panels.py", PYTHON.format(name="panel"))
+    assert named("panel", settings()).ref == "own_panels:panel"
+
+
+def test_an_entry_point_hides_a_strategy(here, write, points):
+    write("installed_panels.py", PYTHON.format(name="panel"))
+    points.append(("panel", "installed_panels:panel"))
+    assert named("panel", settings()).ref == "installed_panels:panel"
+
+
+def test_two_in_the_project_are_refused(here, write, install):
+    """A listed module and a Lua package of one name: the error names both, and each can be had by its reference."""
+    write("everhold.toml", "programs = ['both_debates']\n")
+    write("both_debates.py", PYTHON.format(name="debate"))
+    main = install(here / "packages", "debate")
+    with pytest.raises(UnknownProgram) as refused:
+        named("debate", settings())
+    assert refused.value.reason == f"several have this name: {main}:debate, both_debates:debate"
+    assert named("both_debates:debate", settings()).name == "debate"
+    assert named(f"{main}:debate", settings()).name == "debate"
+
+
+def test_two_that_are_installed_are_refused(here, write, install, points):
+    write("installed_debates.py", PYTHON.format(name="debate"))
+    points.append(("debate", "installed_debates:debate"))
+    install(home() / PACKAGES, "debate")
+    with pytest.raises(UnknownProgram, match="several have this name"):
+        named("debate", settings())
+
+
+# Files
+
+
+def test_a_lua_file(here, write):
+    main = write("tools/count.lua", "return { run = function(ctx) return ctx end }")
+    assert named("tools/count.lua", settings()).ref == f"{main}:count"
+    assert named(str(main), settings()).ref == f"{main}:count"
+    assert named(f"{main}:count", settings()).ref == f"{main}:count"
+
+
+def test_a_folder_with_a_package(here, install):
+    main = install(here / "mine", "debate")
+    assert named("./mine/debate", settings()).ref == f"{main}:debate"
+
+
+def test_lua_text_is_found_by_its_stored_reference(here):
+    found = named("lua:code", settings(), 1)
+    assert isinstance(found, LuaProgram) and found.is_text
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("nowhere", "nothing here has this name"),
+        ("missing.lua", "there is no file {here}/missing.lua"),
+        ("gone/init.lua:gone", "there is no file {here}/gone/init.lua"),
+        ("../secret", "it names a module, not a program in it"),
+        ("", "nothing here has this name"),
+        ("a\0b", "nothing here has this name"),
+        ("de bate", "nothing here has this name"),
+    ],
+)
+def test_what_is_not_there_says_so(name, reason, here, install):
+    install(here / "packages", "debate")
+    with pytest.raises(UnknownProgram) as refused:
+        named(name, settings())
+    assert refused.value.reason == reason.format(here=here)
+    assert refused.value.hint
+
+
+def test_the_name_that_was_probably_meant(here, install):
+    install(here / "packages", "debate")
+    with pytest.raises(UnknownProgram) as refused:
+        named("debat", settings())
+    assert refused.value.hint == "Did you mean 'debate'?"
+    with pytest.raises(UnknownProgram) as refused:
+        named("self_consistancy", settings())
+    assert refused.value.hint == "Did you mean 'self_consistency'?"
+
+
+def test_another_version_of_a_lua_program_is_missing(here, install):
+    main = install(here / "packages", "debate")
+    with pytest.raises(VersionMissing):
+        named(f"{main}:debate", settings(), 2)
+
+
+# The listing
+
+
+def test_everything_that_can_be_run_is_listed(here, write, install, points):
+    write("everhold.toml", "programs = ['listed_programs']\n")
+    write("listed_programs.py", PYTHON.format(name="refund"))
+    install(here / "packages", "debate")
+    found = catalog(settings())
+    assert found.problems == ()
+    assert [one.name for one in found.entries if one.kind == "strategy"] == sorted(NAMES)
+    rest = [(one.name, one.kind, one.summary) for one in found.entries if one.kind != "strategy"]
+    assert rest == [("debate", "lua", "Does debate."), ("refund", "python", "Python's own.")]
+    assert all(one.cost and one.estimate for one in found.entries if one.kind == "strategy")
+
+
+def test_what_is_hidden_is_listed_as_such(here, install):
+    install(here / "packages", "panel")
+    shown = [(one.kind, one.hidden) for one in catalog(settings()).entries if one.name == "panel"]
+    assert shown == [("strategy", True), ("lua", False)]
+
+
+def test_two_of_one_name_are_a_problem(here, write, install):
+    write("everhold.toml", "programs = ['twin_debates']\n")
+    write("twin_debates.py", PYTHON.format(name="debate"))
+    install(here / "packages", "debate")
+    (problem,) = catalog(settings()).problems
+    assert "several have this name" in str(problem)
+
+
+def test_a_module_that_does_not_load_is_told_once(here, write):
+    write("everhold.toml", "programs = ['broken_module']\n")
+    write("broken_module.py", "raise ValueError('broken on purpose')\n")
+    found = catalog(settings())
+    assert len(found.problems) == 1 and "broken on purpose" in str(found.problems[0])
+    assert [one.name for one in found.entries if not one.hidden] == sorted(NAMES)
+
+
+def test_listing_runs_no_lua(here, write):
+    """A package that would never end, or delete what it finds, is listed by what it says."""
+    write("packages/trap/init.lua", 'while true do end\nreturn { meta = { description = "A trap." } }\n')
+    (trap,) = [one for one in catalog(settings()).entries if one.kind == "lua"]
+    assert trap.summary == "A trap."
+
+
+def test_folders_that_are_no_packages_are_not_listed(here, write):
+    write("packages/empty/readme.txt")
+    write("packages/init.lua", "return {}")
+    write("packages/.hidden/init.lua", "return {}")
+    write("packages/odd name/init.lua", "return {}")
+    assert [one.name for one in catalog(settings()).entries if one.kind == "lua"] == []
+
+
+def test_the_newest_version_is_listed(here, write):
+    write("everhold.toml", "programs = ['two_versions']\n")
+    write("two_versions.py", PYTHON.format(name="old").replace("@program", "@program(name='refund', version=1)"))
+    with (here / "two_versions.py").open("a") as file:
+        file.write(PYTHON.format(name="refund").replace("@program", "@program(version=2)"))
+    (refund,) = [one for one in catalog(settings()).entries if one.name == "refund" and one.version == 2]
+    assert not refund.hidden
+
+
+# What is known of one
+
+
+def test_the_cost_of_a_call():
+    cot = named("cot", settings())
+    assert str(estimate(cot, {"task": "x", "steps": 5})) == "2–6 answers in 2–6 rounds"
+    assert estimate(cot, {"steps": 0}) is None
+    assert strategy_of(cot) is not None
+
+
+def test_nobody_knows_the_cost_of_other_programs():
+    @program
+    async def plain(ctx, order: str) -> None: ...
+
+    assert estimate(plain, {}) is None
+    assert (entry(plain).summary, entry(plain).cost) == ("", "")
+    assert summary_of(plain) == ""
+
+
+def test_folders_survive_the_way_to_another_process():
+    folders = Folders((Path("/a"), Path("/b")), (Path("/c"),))
+    assert Folders.read(folders.plain) == folders
