@@ -75,5 +75,9 @@ TARGETS: Final = (
     Target("lua.worker.step_us", "… step in a worker process, memory store", 200),
     Target("startup.import_ms", "`import everhold`, beyond bare Python", 45),
     Target("startup.help_ms", "`everhold --help`, beyond bare Python", 200),
+    Target("mcp.everhold.first_answer_ms", "`everhold mcp`, from its start to the answer to `run`", 1000),
+    Target(
+        "mcp.round_over_bare", "`run` and `answer` over standard input and output, over the protocol library's", 1.3
+    ),
     Target("processes.two_over_one", "two processes on one file over one", 1.3, at_least=True),
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from bench.figure import Figure
-from bench.measures import crowd, length, lua, paused, processes, resume, size, startup, step
+from bench.measures import crowd, length, lua, mcp, paused, processes, resume, size, startup, step
 from bench.stage import Stage
 
 MEASURES: Final[Mapping[str, Callable[[Stage], Iterable[Figure]]]] = {
@@ -17,4 +17,5 @@ MEASURES: Final[Mapping[str, Callable[[Stage], Iterable[Figure]]]] = {
     "paused": paused.measure,
     "lua": lua.measure,
     "startup": startup.measure,
+    "mcp": mcp.measure,
 }
