@@ -90,6 +90,12 @@ async def noisy(ctx: everhold.Context) -> str:
     return said
 
 
+@everhold.program
+async def logs(ctx: everhold.Context) -> str:
+    ctx.log("kept in the log", "warn")
+    return await ctx.llm("Say something.")
+
+
 def child():
     subprocess.run(["echo", "a child that prints"], check=True)
 

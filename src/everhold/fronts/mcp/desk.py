@@ -175,8 +175,7 @@ class Desk:
     async def strategies(self, given: Catalog) -> dict[str, JSON]:
         if given.name is not None:
             return lore.described(self._house.program(given.name))
-        programs, problems = self._house.listed()
-        return lore.listed(programs, problems)
+        return lore.listed(self._house.catalog())
 
     # ---- change
 

@@ -18,10 +18,11 @@ from everhold.answerers import Spec
 from everhold.core.errors import BadRequest, EverholdError, NotAllowed, StoreUnavailable
 from everhold.core.observe import Observer
 from everhold.core.query import Query
-from everhold.packages.catalog import named
-from everhold.packages.find import is_path, known
+from everhold.packages.catalog import Catalog, catalog, named
+from everhold.packages.find import is_path
 from everhold.packages.settings import DEFAULT, Settings, settings
 from everhold.ports.program import Call
+from everhold.programs.lua.program import LuaProgram
 from everhold.runtime import Runtime, open
 
 #: Bytes of Lua that a call may bring.
@@ -82,33 +83,25 @@ class House:
     # ---- programs
 
     def program(self, name: str) -> Any:
-        """The program that a model means."""
+        """The program that a model means: by its name, or by a reference that the catalog lists."""
         found = self._settings()
-        if ":" in name or is_path(name) or name.endswith(".lua"):
-            for program in known(found.programs, root=found.root, folders=found.folders).programs:
-                if program.ref == name:
-                    return program
+        if (":" in name or is_path(name)) and name not in {entry.ref for entry in catalog(found).entries}:
             raise NotAllowed(
                 f"{name!r} is not a name: over MCP a program is started by its name",
                 "The tool `strategies` lists the names. To add a program, list it under `programs` in everhold.toml.",
             )
         return named(name, found)
 
-    def listed(self) -> tuple[list[Any], list[EverholdError]]:
-        """Every program that can be started by name, and what keeps others from being found."""
-        found = self._settings()
-        everything = known(found.programs, root=found.root, folders=found.folders)
-        return list(everything.programs), list(everything.problems)
+    def catalog(self) -> Catalog:
+        """Every program that can be started by name, and what keeps others from being listed."""
+        return catalog(self._settings())
 
     def code(self, text: str | None, file: str | None, ctx: dict[str, Any]) -> Call[Any]:
         """A call of a Lua program given as text, or in a file that holds one."""
-        from everhold.programs.lua.program import LuaProgram
-
         code = _read(file) if file is not None else text or ""
         if len(code.encode("utf-8", "surrogatepass")) > MOST_CODE:
             raise BadRequest("run", f"the code is longer than {MOST_CODE} bytes")
-        call: Call[Any] = LuaProgram.text(code, ctx)
-        return call
+        return LuaProgram.text(code, ctx, roots=self._settings().folders.all)
 
     def _settings(self) -> Settings:
         return self._found if self._found is not None else settings(self._database)
@@ -116,14 +109,14 @@ class House:
 
 def _read(file: str) -> str:
     """The text of a Lua file; others are not read for a model."""
-    path = Path(file).expanduser()
-    if path.suffix != ".lua":
-        raise BadRequest("run", f"code_file should end in .lua, got {file!r}")
     try:
+        path = Path(file).expanduser().resolve()
+        if path.suffix != ".lua":
+            raise BadRequest("run", f"code_file should end in .lua, got {file!r}")
         if path.stat().st_size > MOST_CODE:
             raise BadRequest("run", f"{file} is longer than {MOST_CODE} bytes")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise BadRequest("run", f"{file} cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, ValueError):
+    except (UnicodeDecodeError, ValueError, RuntimeError):  # also a NUL, or a user whose home nobody knows
         raise BadRequest("run", f"{file!r} is not a file with UTF-8 text") from None

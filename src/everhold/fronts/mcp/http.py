@@ -95,7 +95,7 @@ class Guard:
         host, origin = headers.get(b"host", ""), headers.get(b"origin")
         if self._loopback and not _names_loopback(host):
             return 421, "this server answers to 127.0.0.1, localhost and [::1] only"
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return 403, "requests from web pages of other origins are refused"
         if self._token is not None and not _bears(headers.get(b"authorization", ""), self._token):
             return 401, "send the token: Authorization: Bearer …"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, Final
 
 from everhold.core.codec import JSON
-from everhold.core.errors import BadArguments, EverholdError
-from everhold.packages.strategies import strategies
+from everhold.packages import catalog
+from everhold.packages.catalog import Catalog, Entry
+from everhold.packages.strategies import strategies, strategy
 from everhold.packages.strategies.about import Strategy
 
 GUIDE: Final = "everhold://guide"
@@ -44,27 +44,17 @@ def title(name: str, args: Mapping[str, Any]) -> str:
 # ---- strategies
 
 
-@cache
-def _by_ref() -> dict[str, Strategy]:
-    return {strategy.program.ref: strategy for strategy in strategies()}
-
-
 def estimate(program: Any, args: Mapping[str, JSON]) -> dict[str, JSON] | None:
     """What a session of this program will cost; None if nobody knows."""
-    known = _by_ref().get(program.ref)
-    try:
-        return None if known is None else known.estimate(args).plain
-    except BadArguments:
-        return None
+    found = catalog.estimate(program, args)
+    return None if found is None else found.plain
 
 
-def listed(programs: Sequence[Any], problems: Sequence[EverholdError]) -> dict[str, JSON]:
+def listed(found: Catalog) -> dict[str, JSON]:
     """What `run` can start."""
-    rows: list[JSON] = [_row(strategy) for strategy in strategies()]
-    rows += [_brief(program) for program in programs if program.ref not in _by_ref()]
-    told: dict[str, JSON] = {"strategies": rows}
-    if problems:
-        told["problems"] = [str(problem) for problem in problems]
+    told: dict[str, JSON] = {"strategies": [_row(entry) for entry in found.entries]}
+    if found.problems:
+        told["problems"] = [str(problem) for problem in found.problems]
     told["next"] = (
         'To start one, call the everhold tool `run`, for example {"program": "reflect", "args": {"task": "…"}}; with a'
         " name, `strategies` describes its parameters."
@@ -72,35 +62,31 @@ def listed(programs: Sequence[Any], problems: Sequence[EverholdError]) -> dict[s
     return told
 
 
-def _row(strategy: Strategy) -> dict[str, JSON]:
-    return {
-        "name": strategy.name,
-        "summary": strategy.summary,
-        "use_when": strategy.use_when,
-        "cost": strategy.formula,
-        "estimate": strategy.estimate().plain,
-    }
-
-
-def _brief(program: Any) -> dict[str, JSON]:
-    words = inspect.cleandoc(program.__doc__ or "").partition("\n")[0]
-    return {"name": program.name, "summary": words}
+def _row(entry: Entry) -> dict[str, JSON]:
+    row: dict[str, JSON] = {"name": entry.ref if entry.hidden else entry.name, "kind": entry.kind}
+    row |= {key: words for key in ("summary", "cost", "category") if (words := getattr(entry, key))}
+    if entry.kind == "strategy":
+        about = strategy(entry.name)
+        row |= {"use_when": about.use_when, "estimate": about.estimate().plain}
+    return row
 
 
 def described(program: Any) -> dict[str, JSON]:
     """One program in full."""
-    known = _by_ref().get(program.ref)
-    if known is None:
-        parameters = [str(one) for one in program.signature.parameters.values()]
-        about = inspect.cleandoc(program.__doc__ or "")
-        return {"name": program.name, "summary": about, "program": program.ref, "parameters": parameters}
-    papers: list[JSON] = [str(paper) for paper in known.papers]
-    return {**_row(known), "not_when": known.not_when, "papers": papers, "parameters": _parameters(known)}
+    told = _row(catalog.entry(program))
+    about = catalog.strategy_of(program)
+    if about is None:
+        words = inspect.cleandoc(program.__doc__ or "")
+        told |= {"summary": words} if words else {}
+        told["parameters"] = [str(one) for one in program.signature.parameters.values()]
+        return told
+    papers: list[JSON] = [str(paper) for paper in about.papers]
+    return {**told, "not_when": about.not_when, "papers": papers, "parameters": _parameters(about)}
 
 
-def _parameters(strategy: Strategy) -> list[JSON]:
+def _parameters(about: Strategy) -> list[JSON]:
     rows: list[JSON] = []
-    for one in strategy.parameters:
+    for one in about.parameters:
         row: dict[str, JSON] = {"name": one.name, "description": one.description, "schema": one.schema}
         rows.append(row | ({"required": True} if one.required else {"default": one.default}))
     return rows

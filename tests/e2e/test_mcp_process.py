@@ -1,0 +1,332 @@
+"""The server as hosts start it: a process with pipes, which may be killed, doubled, and talked over."""
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+from mcp import Client
+
+import everhold
+from everhold.fronts.mcp.reply import refused
+from tests.e2e.mcp_house import Host, answers, asked, build, command, last_json, opened
+
+
+@pytest.fixture(autouse=True)
+def shop(tmp_path, monkeypatch):
+    monkeypatch.chdir(build(tmp_path))
+    return tmp_path
+
+
+class Wire:
+    """A client of our own: JSON lines, and every byte that the server writes is kept."""
+
+    def __init__(self, folder, *words):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "everhold", "mcp", *words],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.lines = []
+        self.number = 0
+        told = self.ask(
+            "initialize",
+            protocolVersion="2025-11-25",
+            capabilities={},
+            clientInfo={"name": "wire", "version": "1"},
+        )
+        assert told["serverInfo"]["name"] == "everhold"
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def send(self, message):
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def ask(self, method, **params):
+        self.number += 1
+        self.send({"jsonrpc": "2.0", "id": self.number, "method": method, "params": params})
+        while True:
+            line = self.process.stdout.readline()
+            assert line, self.process.stderr.read().decode()
+            self.lines.append(line)
+            message = json.loads(line)
+            if message.get("id") == self.number:
+                return message["result"]
+
+    def call(self, tool, **arguments):
+        return self.ask("tools/call", name=tool, arguments=arguments)["structuredContent"]
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(30)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            pipe.close()
+
+    def close(self):
+        """What was left on its standard output and error when its input was closed."""
+        out, err = self.process.communicate(timeout=60)
+        return out, err.decode()
+
+
+# Killing
+
+
+def test_a_server_killed_between_any_two_calls_loses_nothing(shop):
+    """Three rounds, each by another process; the one before was killed with SIGKILL."""
+    wire = Wire(shop)
+    told = wire.call("run", program="panel", args={"task": "Why?"})
+    seen = list(asked(told))
+    while told["status"] == "needs_response":
+        wire.kill()
+        wire = Wire(shop)
+        told = wire.call("answer", **last_json(told["next"]))
+        seen += asked(told)
+    assert told["result"] == {"answer": ["…"] * 9}
+    assert seen == [f"q-{number}" for number in range(9)]  # each was asked once
+    wire.kill()
+
+
+def test_an_answer_whose_reply_was_lost_is_sent_again(shop):
+    wire = Wire(shop)
+    told = wire.call("run", program="panel", args={"task": "Why?"})
+    given = {"session_id": told["session_id"], "answers": answers(told)}
+    wire.call("answer", **given)
+    wire.kill()
+    wire = Wire(shop)
+    assert list(asked(wire.call("answer", **given))) == ["q-3", "q-4", "q-5"]
+    wire.kill()
+
+
+def test_a_server_ends_when_its_input_does_or_on_a_signal(shop):
+    wire = Wire(shop)
+    wire.close()
+    assert wire.process.returncode == 0
+    wire = Wire(shop)
+    wire.process.send_signal(signal.SIGTERM)
+    assert wire.process.wait(60) == 128 + signal.SIGTERM
+    wire.close()
+
+
+# Together
+
+
+async def test_three_servers_on_one_database_take_turns_and_answer_at_once(shop):
+    """Each round of a session is answered through another server, then one batch through all at the same time."""
+    async with (
+        Client(command(shop)) as one,
+        Client(command(shop)) as two,
+        Client(command(shop), mode="legacy") as three,
+    ):
+        hosts = [Host(one), Host(two), Host(three)]
+        told = await hosts[0].call("run", program="panel", args={"task": "Why?"})
+        session = told["session_id"]
+        for turn in range(2):
+            told = await hosts[turn + 1].call("answer", session_id=session, answers=answers(told))
+        each = zip(hosts, answers(told), strict=True)
+        await asyncio.gather(*(host.call("answer", session_id=session, answers=[said]) for host, said in each))
+        for host in hosts:
+            told = await host.call("status", session_id=session)
+            assert told["status"] == "completed"
+            assert told["result"] == {"answer": [f"yes to q-{number}" for number in range(9)]}
+
+
+# Standard output
+
+
+def test_nothing_but_the_protocol_is_on_standard_output(shop):
+    """A program that prints, writes to the descriptor, warns, and starts a child that prints."""
+    wire = Wire(shop)
+    told = wire.call("run", program="noisy")
+    told = wire.call("answer", session_id=told["session_id"], answers=[{"response": "something"}])
+    assert told["result"] == "something"
+    wire.call("run", program="nobody")
+    wire.send({"not": "a request"})
+    left, err = wire.close()
+    for line in [*wire.lines, *left.splitlines()]:
+        assert json.loads(line)["jsonrpc"] == "2.0"
+    for words in ("a program that prints", "straight to the descriptor", "a child that prints", "again"):
+        assert words in err
+
+
+def test_a_program_that_reads_standard_input_does_not_eat_the_protocol(shop):
+    (shop / "shop.py").write_text(
+        "import everhold, sys\n"
+        "@everhold.program\n"
+        "async def reads(ctx):\n"
+        "    return [await ctx.call(sys.stdin.read), await ctx.llm('And?')]\n"
+    )
+    wire = Wire(shop)
+    told = wire.call("run", program="reads")
+    told = wire.call("answer", session_id=told["session_id"], answers=[{"response": "well"}])
+    assert told["result"] == ["", "well"]
+    wire.close()
+
+
+def test_a_missing_library_is_one_line_with_the_command_to_install_it(shop):
+    """Told on standard error: a host that reads standard output sees nothing odd."""
+    (shop / "blocked").mkdir()
+    (shop / "blocked" / "sitecustomize.py").write_text("import sys\nsys.modules['mcp'] = None\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "everhold", "mcp"],
+        cwd=shop,
+        env={**os.environ, "PYTHONPATH": str(shop / "blocked")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == ""
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[1] == "hint: pip install 'everhold[mcp]'"
+
+
+# A store that cannot be opened
+
+
+def damaged(file):
+    file.write_bytes(b"this is no database" * 100)
+
+
+def newer(file):
+    asyncio.run(_made(file))
+    with sqlite3.connect(file) as db:
+        db.execute("PRAGMA user_version = 9999")
+    db.close()
+
+
+async def _made(file):
+    async with everhold.open(file):
+        pass
+
+
+def a_folder(file):
+    file.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("harm", "codes"),
+    [(damaged, {"store_damaged"}), (newer, {"store_newer"}), (a_folder, {"store_unavailable", "store_damaged"})],
+)
+def test_without_a_store_the_server_starts_and_each_tool_says_why(shop, harm, codes):
+    harm(shop / "app.db")
+
+    async def story():
+        async with opened() as host:
+            assert len((await host.client.list_tools()).tools) >= 10
+            assert await host.client.list_prompts()
+            for tool, arguments in (
+                ("run", {"program": "greet"}),
+                ("answer", {"session_id": "s-1", "answers": [{"response": "x"}]}),
+                ("status", {"session_id": "s-1"}),
+                ("sessions", {}),
+            ):
+                assert await host.refused(tool, **arguments) in codes
+                assert str(shop / "app.db") in host.last["error"]
+
+    asyncio.run(story())
+
+
+async def test_bad_settings_are_told_by_each_tool_and_mended_while_it_runs(shop):
+    good = (shop / "everhold.toml").read_text()
+    (shop / "everhold.toml").write_text("databse = 1\n")
+    async with opened() as host:
+        assert await host.refused("run", program="greet") == "bad_setting"
+        assert "did you mean 'database'" in host.text
+        (shop / "everhold.toml").write_text(good)
+        assert (await host.call("run", program="greet"))["status"] == "needs_response"
+
+
+async def test_a_database_that_cannot_be_written_says_so(shop):
+    from everhold.core.errors import ReadOnlyStore
+
+    told = refused(ReadOnlyStore("app.db"))
+    assert told["code"] == "read_only_store"
+    assert "right to write" in told["hint"]
+
+
+# What a call tells while it waits
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_progress_is_told_while_an_answerer_works(mode):
+    async def model(query):
+        await asyncio.sleep(0.02)
+        return f"said {query.id}"
+
+    told = []
+
+    async def hear(progress, total, message):
+        told.append((progress, message))
+
+    async with opened(llm=model, mode=mode) as host:
+        arguments = {"program": "panel", "args": {"task": "Why?"}}
+        result = await host.client.call_tool("run", arguments, progress_callback=hear)
+        assert result.structured_content["status"] == "completed"
+    assert told
+    assert [progress for progress, _ in told] == sorted({progress for progress, _ in told})
+    assert all(message for _, message in told)
+
+
+async def test_logs_of_a_program_reach_a_client_that_asked_for_them(shop):
+    heard = []
+
+    async def hear(params):
+        heard.append((params.level, params.data))
+
+    async with opened(mode="auto", log_level="info", logging_callback=hear) as host:
+        await host.paused("logs")
+    async with opened(mode="auto", logging_callback=hear) as host:
+        await host.paused("logs")  # did not ask
+    async with opened(mode="auto", log_level="error", logging_callback=hear) as host:
+        await host.paused("logs")  # asked for worse only
+    assert heard == [("warning", "kept in the log")]
+
+
+async def test_logs_reach_an_older_client_from_the_level_it_set(shop):
+    heard = []
+
+    async def hear(params):
+        heard.append((params.level, params.data))
+
+    async with opened(mode="legacy", logging_callback=hear) as host:
+        await host.client.session.send_request(_level("error"), _empty())
+        await host.paused("logs")
+        await host.client.session.send_request(_level("debug"), _empty())
+        await host.paused("logs")
+    assert heard == [("warning", "kept in the log")]
+
+
+def _level(level):
+    from mcp.types import SetLevelRequest, SetLevelRequestParams
+
+    return SetLevelRequest(params=SetLevelRequestParams(level=level))
+
+
+def _empty():
+    from mcp.types import EmptyResult
+
+    return EmptyResult
+
+
+async def test_a_call_that_the_client_gives_up_is_finished_by_the_server(shop):
+    """What was begun lands: the answer is there when somebody looks."""
+    async with opened() as host:
+        session = await host.paused("greet")
+        call = asyncio.ensure_future(host.call("answer", session_id=session, answers=[{"response": "Hello"}]))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        for _ in range(200):
+            told = await host.call("status", session_id=session)
+            if told["status"] == "completed":
+                break
+            await asyncio.sleep(0.02)
+        assert told["status"] in ("completed", "needs_response")
+        done = await host.call("answer", session_id=session, answers=[{"query_id": "q-0", "response": "Hello"}])
+        assert done["result"] == "Hello"
