@@ -24,7 +24,7 @@ from everhold.packages.meta import MOST, Meta, meta, read
         ('M.meta = { -- name = "commented"\n  version = "2"; name = "real" }', Meta("real", "2")),
         ('M.meta = { --[[ name = "gone" ]] name = "here" }', Meta("here")),
         ('M.meta = { name = NAME, description = "Known: " .. COUNT, version = 3 }', Meta()),
-        ('--- Debates it.\n--- In rounds.\n---\n--- @module x\nM.meta = { name = "d" }', Meta("d", "", "Debates it. In rounds.")),
+        ('--- Debates.\n--- Twice.\n---\n--- @module x\nM.meta = { name = "d" }', Meta("d", "", "Debates. Twice.")),
         ("-- only a comment", Meta("", "", "only a comment")),
         ("return {}", Meta()),
         ("", Meta()),

@@ -142,6 +142,8 @@ WRONG = {
     "[tool.everhold]": "tool in {file}: there is no such setting; here the settings stand at the top",
     "llm = 7": "llm in {file}: it should be a string, got 7",
     "programs = 'shop'": "programs in {file}: it should be a list of strings, got 'shop'",
+    "packages_path = 'lua'": "packages_path in {file}: it should be a list of strings, got 'lua'",
+    "packages_path = [7]": "packages_path in {file}: it should be a list of strings, got [7]",
     "programs = ['shop', 7]": "programs in {file}: it should be a list of strings, got ['shop', 7]",
     "database = 'app.data'": "database in {file}: 'app.data' is not an address; "
     "say sqlite:///file, memory://, or a path that ends in .db",
@@ -293,6 +295,18 @@ def test_no_data_folder_for_a_database_elsewhere(here):
 
 
 # The reference
+
+
+def test_folders_of_packages_start_from_the_file(toml, here, monkeypatch, away_from_home):
+    """Those of the setting come first, then packages/ beside the file, then the user's; none of them need exist."""
+    toml("packages_path = ['lua', '~/more', '/opt/lua']")
+    (here / "deep").mkdir()
+    monkeypatch.chdir(here / "deep")
+
+    folders = settings().folders
+
+    assert folders.own == (here / "lua", away_from_home / "more", Path("/opt/lua"), here / "packages")
+    assert folders.installed == (home() / "packages",)
 
 
 def test_every_setting_is_in_the_reference():

@@ -36,7 +36,7 @@ MISTAKES = [
     ("run shop.py:refnd order=7", "unknown_program", 2, "Did you mean 'refund'?"),
     ("run shop.py:plain", "not_a_program", 2, "without @everhold.program"),
     ("run no.such.module:refund", "unknown_program", 2, "there is no module"),
-    ("run invoice order=7", "unknown_program", 2, "no listed module has it"),
+    ("run invoice order=7", "unknown_program", 2, "nothing here has this name"),
     ("run broken.py:x", "unknown_program", 2, "broken.py, line 1)"),
     ("run eager.py:x", "runs_on_import", 5, "if __name__ == '__main__'"),
     # arguments
