@@ -66,7 +66,7 @@ EVERYTHING = [
     "db copy copy.db",
     "db gc --older-than 1d",
     "init made",
-    "demo",
+    "programs",
 ]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -108,7 +108,7 @@ def test_no_command_reaches_out_and_none_breaks(alone: Run, tmp_path: Path) -> N
     """Nor does any of the processes that they start. What is made in the home is for its owner alone."""
     from everhold.fronts.cli.app import GROUPS
 
-    assert {line.split()[0] for line in EVERYTHING} | {"mcp", "pkg"} >= {
+    assert {line.split()[0] for line in EVERYTHING} | {"demo", "mcp", "pkg"} >= {
         name for names in GROUPS.values() for name in names
     }
     for line in EVERYTHING:
@@ -137,9 +137,10 @@ def test_what_a_child_of_a_program_prints_is_not_among_the_json(alone: Run) -> N
     assert "noise of a child" in done.stderr
 
 
-def test_the_demo_tells_other_programs_what_held(alone: Run) -> None:
+def test_the_demo_reaches_nobody_and_tells_other_programs_what_held(alone: Run, tmp_path: Path) -> None:
     done = alone("demo", "--json")
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert shown["held"] is True
     assert [one["held"] for one in shown["claims"]] == [True] * 6
+    assert not (tmp_path / "reached-out").exists()

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import click
@@ -36,6 +37,7 @@ class Spoken:
 
 def ask(query: OpenQuery, name: str) -> Spoken:
     """Show a question and read its answer; raises `Quit`."""
+    _editable()
     _show(query, name)
     while True:
         text = _line("yes or no> ") if query.kind is Kind.APPROVAL else _lines()
@@ -79,6 +81,12 @@ def _show(query: OpenQuery, name: str) -> None:
 
         click.secho(f"it should fit {dumps(query.schema)}", dim=True)
     click.secho(_HELP if query.kind is Kind.APPROVAL else f"an empty line ends the answer  {_HELP}", dim=True)
+
+
+def _editable() -> None:
+    """Let the arrow keys work in what is typed, where Python was built with that."""
+    with suppress(ImportError):
+        import readline  # noqa: F401  (loading it is enough)
 
 
 def _lines() -> str:

@@ -10,7 +10,7 @@ from everhold.fronts.cli.app import GROUPS
 
 from .conftest import EVERYTHING, Cli
 
-#: Tried elsewhere: the demo takes seconds, and the server of another protocol has tests of its own.
+#: Tried elsewhere: the demo takes seconds, and the others have tests of their own.
 ELSEWHERE = {"demo", "mcp", "pkg"}
 
 
