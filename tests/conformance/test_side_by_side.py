@@ -1,4 +1,4 @@
-"""Memory and SQLite say the same, whatever is done to both."""
+"""Memory, SQLite and Postgres say the same, whatever is done to them."""
 
 import tempfile
 from pathlib import Path
@@ -8,8 +8,10 @@ from hypothesis import Phase, settings
 
 from everhold.core.query import Kind
 from everhold.stores.memory import MemoryStore
+from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.conformance.machine import side_by_side
+from tests.postgres import fresh
 
 #: Shrinking takes minutes; a difference is reported as it was found. Take it out to look into one.
 QUICK = [phase for phase in Phase if phase not in (Phase.shrink, Phase.explain)]
@@ -33,6 +35,17 @@ class TestMemoryBesideItself(side_by_side(MemoryStore, MemoryStore).TestCase):
 
 class TestMemoryBesideSQLite(side_by_side(MemoryStore, TemporarySQLite).TestCase):
     settings = settings(max_examples=40, stateful_step_count=30, phases=QUICK)
+
+
+class TestMemoryBesidePostgres:
+    """Memory, SQLite and Postgres at once, with the same acts."""
+
+    @pytest.mark.xdist_group("postgres")
+    def test_the_three_agree(self, postgres):
+        case = side_by_side(MemoryStore, TemporarySQLite, lambda: PostgresStore(fresh(postgres, "beside"))).TestCase
+        case.settings = settings(max_examples=6, stateful_step_count=20, phases=QUICK)
+
+        case("runTest").runTest()
 
 
 class Deaf(MemoryStore):

@@ -71,7 +71,7 @@ class Group:
     async def commit(self, change: Change, fence: int) -> None:
         """See `Store.commit`."""
         births = newborn(change) if change.birth is not None or change.births else []
-        if (change.birth is None) is (fence == 0):
+        if fence < 0 or (change.birth is None) is (fence == 0):
             raise Overtaken(change.id, fence)
         for _, head in births:
             head.ref = await self._ref()

@@ -1,4 +1,4 @@
-"""Two stores side by side: whatever is done to both, both say the same.
+"""Stores side by side: whatever is done to all of them, all say the same.
 
     class TestMyStore(side_by_side(MemoryStore, make_my_store).TestCase):
         pass
@@ -37,9 +37,9 @@ PICK = st.integers(min_value=0, max_value=63)
 
 
 class SideBySide(RuleBasedStateMachine):
-    """Does the same to two stores. Subclassed by `side_by_side`."""
+    """Does the same to several stores. Subclassed by `side_by_side`."""
 
-    makers: tuple[OpenStore, OpenStore]
+    makers: tuple[OpenStore, ...]
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class SideBySide(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            assert [self.loop.run(store.verify()) for store in self.stores] == [[], []]
+            assert [self.loop.run(store.verify()) for store in self.stores] == [[] for _ in self.stores]
         finally:
             for store in self.stores:
                 self.loop.run(store.close())
@@ -60,10 +60,10 @@ class SideBySide(RuleBasedStateMachine):
 
     # ---- doing
 
-    def both(self, act: Act) -> bool:
-        """Do it to both; both must take it, or refuse it with the same error. Returns whether they took it."""
+    def each(self, act: Act) -> bool:
+        """Do it to each; all must take it, or refuse it with the same error. Returns whether they took it."""
         said = [self.loop.run(_said(act, store, index)) for index, store in enumerate(self.stores)]
-        assert said[0] == said[1]
+        assert said == said[:1] * len(said)
         return not (isinstance(said[0], tuple) and said[0][:1] == ("refused",))
 
     def records(self, pick: int) -> list[Record]:
@@ -72,7 +72,7 @@ class SideBySide(RuleBasedStateMachine):
         return [self.loop.run(store.load(id)) for store in self.stores]
 
     def commit(self, changes: list[Change], fence: int) -> bool:
-        return self.both(lambda store, index: store.commit(changes[index], fence))
+        return self.each(lambda store, index: store.commit(changes[index], fence))
 
     def later(self) -> float:
         self.clock += 1.0
@@ -173,7 +173,7 @@ class SideBySide(RuleBasedStateMachine):
         records = self.records(pick)
         if records[0].head.ended:
             return False
-        given = [facts, facts] if each is None else each
+        given = [facts for _ in records] if each is None else each
         changes = [touch(record, **own) for record, own in zip(records, given, strict=True)]
         return self.commit(changes, records[0].head.revision)
 
@@ -192,21 +192,22 @@ class SideBySide(RuleBasedStateMachine):
     @rule(pick=PICK)
     def delete(self, pick: int) -> None:
         id, fence = self.known[pick % len(self.known)], self.records(pick)[0].head.revision
-        if self.both(lambda store, _: store.delete(id, fence)):
+        if self.each(lambda store, _: store.delete(id, fence)):
             self.known.remove(id)
 
     @rule(id=st.sampled_from(["ada", "bob"]), lives=st.booleans())
     def worker(self, id: str, lives: bool) -> None:
         row = Worker(id, "host", 1, self.later())
-        self.both(lambda store, _: store.beat(row) if lives else store.release(id))
+        self.each(lambda store, _: store.beat(row) if lives else store.release(id))
 
     # ---- comparing
 
     @invariant()
     def they_agree(self) -> None:
-        one, other = (self.loop.run(_view(store, self.known)) for store in self.stores)
-        for what, seen in one.items():
-            assert seen == other[what], what
+        one, *others = (self.loop.run(_view(store, self.known)) for store in self.stores)
+        for other in others:
+            for what, seen in one.items():
+                assert seen == other[what], what
 
 
 async def _view(store: Store, known: list[str]) -> dict[str, Any]:
@@ -249,6 +250,6 @@ async def _said(act: Act, store: Store, index: int) -> Any:
         return ("refused", error.code)
 
 
-def side_by_side(one: OpenStore, other: OpenStore) -> type[SideBySide]:
-    """A machine that compares the stores that two factories make."""
-    return type("SideBySide", (SideBySide,), {"makers": (staticmethod(one), staticmethod(other))})
+def side_by_side(*makers: OpenStore) -> type[SideBySide]:
+    """A machine that compares the stores that these factories make."""
+    return type("SideBySide", (SideBySide,), {"makers": tuple(staticmethod(make) for make in makers)})
