@@ -44,7 +44,7 @@ CHANGING = (
     (re.compile(r"llm \(q-\d+\)"), "llm (q-N)"),
     (re.compile(r"everhold-demo-\w+"), "FOLDER"),
     (re.compile(r"\d+ bytes"), "BYTES"),
-    (re.compile(r'"(expires_at|until)":\d+'), "MOMENT"),
+    (re.compile(r'"(expires_at|until|elapsed_ms)":\d+'), "MOMENT"),
     (re.compile(r"\s+$"), ""),
     (re.compile(r"  +"), "  "),
 )
