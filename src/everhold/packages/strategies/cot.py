@@ -67,6 +67,6 @@ STRATEGY = Strategy(
             2022,
         ),
     ),
-    formula="2 to steps + 1 answers, one a round; fewer than steps if the model says that it is done",
+    formula="2 to steps + 1 answers, one a round; it ends early when the model says that it is done",
     cost=_cost,
 )
