@@ -175,6 +175,10 @@ end
 -- For the library: any namespace. A missing value is nil; `scan` gives pairs of key and value.
 local host = { null = null, array = array, version = kit.version }
 
+function host.require(name)
+  return kit.part("modules").require(name)
+end
+
 function host.state(verb, namespace, key, value)
   local found
   if value == nil then
