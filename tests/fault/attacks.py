@@ -23,20 +23,20 @@ class Bite(StrEnum):
     CONFUSES = "the host stumbles over what it is given"
 
 
-#: How an attack ends here: the state of its session and, of a failed one, the kinds of error.
-SPINNING = ("failed", "spinning")
-MEMORY = ("failed", "lua_memory")
-ERROR = ("failed", "lua_error")
-LARGE = ("failed", "too_large")
-COMPLETED = ("completed", "")
-PAUSED = ("paused", "")
+#: How an attack ends here: the state of its session and, of a failed one, the kind of error and words in it.
+SPINNING = ("failed", "spinning", "did not pause within")
+MEMORY = ("failed", "LuaError", "not enough memory")
+ERROR = ("failed", "LuaError", "")
+LARGE = ("failed", "too_large", "bytes at once")
+COMPLETED = ("completed", "", "")
+PAUSED = ("paused", "", "")
 
 
 @dataclass(frozen=True)
 class Attack:
     name: str
     bite: Bite
-    ends: tuple[tuple[str, str], ...]  # any of these
+    ends: tuple[tuple[str, str, str], ...]  # any of these
     code: str
 
 
@@ -183,12 +183,12 @@ TABLE = (
     # ---- the inside of the host
     Attack("python.builtins", Bite.GETS, (ERROR,), 'return python.builtins.open("FOLDER/secret.txt").read()'),
     Attack("python.eval", Bite.GETS, (ERROR,), "return python.eval(\"open('FOLDER/secret.txt').read()\")"),
-    Attack("globals", Bite.GETS, (ERROR,), "return alc.log.__globals__ and 'the secret'"),
+    Attack("globals", Bite.GETS, (COMPLETED, ERROR), "return alc.log.__globals__ and 'the secret'"),
     Attack(
         "attributes of everything",
         Bite.GETS,
         (COMPLETED,),
-        """local seen, names = {}, {"__globals__", "__class__", "__self__", "__init__", "__code__", "__call__", "__doc__"}
+        """local seen, names = {}, {"__globals__", "__class__", "__self__", "__init__", "__code__", "__doc__"}
            local function walk(value)
              if type(value) == "userdata" or type(value) == "function" then
                for _, name in ipairs(names) do
@@ -240,7 +240,7 @@ TABLE = (
            local function catch(...) caught = "the secret" error("caught") end
            for _, name in ipairs({"format", "gsub", "find", "rep", "byte", "sub"}) do string[name] = catch end
            for _, name in ipairs({"concat", "insert", "unpack", "sort"}) do table[name] = catch end
-           for _, name in ipairs({"type", "pairs", "next", "tostring", "select", "setmetatable", "error"}) do _G[name] = catch end
+           for _, name in ipairs({"type", "pairs", "next", "tostring", "select", "error"}) do _G[name] = catch end
            local ok, text = pcall(alc.json_encode, {a = {1, 2, {b = "c"}}})
            return caught or text""",
     ),
@@ -254,7 +254,8 @@ TABLE = (
         "environment",
         Bite.GETS,
         (ERROR, COMPLETED),
-        'local _ENV = setmetatable({}, {__index = _G}) return load("return python and \'the secret\'", "x", "t", _ENV)()',
+        "local _ENV = setmetatable({}, {__index = _G}) "
+        'return load("return python and \'the secret\'", "x", "t", _ENV)()',
     ),
     Attack(
         "forged request",
@@ -264,7 +265,9 @@ TABLE = (
     ),
     # ---- what is handed to the host
     Attack("100 MB", Bite.FLOODS, (MEMORY, LARGE), 'return ("x"):rep(100000000)'),
-    Attack("20 MB", Bite.FLOODS, (LARGE,), 'local s = ("x"):rep(5000000) return {s, s .. "a", s .. "b", s .. "c"}'),
+    Attack(
+        "20 MB", Bite.FLOODS, (LARGE, SPINNING), 'local s = ("x"):rep(5000000) return {s, s .. "a", s .. "b", s .. "c"}'
+    ),
     Attack("deep value", Bite.CONFUSES, (ERROR,), "local t = {} for i = 1, 100000 do t = {t} end return t"),
     Attack("value in itself", Bite.CONFUSES, (ERROR,), "local t = {} t.t = t return t"),
     Attack("function as value", Bite.CONFUSES, (ERROR,), "return {print}"),

@@ -14,7 +14,13 @@ from typing import Any
 
 import pytest
 
-from tests.fault.attacks import TABLE, Attack, Bite
+import everhold
+from everhold import BlockingRuntime, Context, Finished, Paused, program
+from everhold.core.status import Raised, Returned, Status
+from everhold.programs.lua.frame import Limits
+from everhold.programs.lua.host import LuaHost
+from everhold.programs.lua.program import LuaProgram
+from tests.fault.attacks import COMPLETED, PAUSED, TABLE, Attack, Bite
 
 ROOT = Path(__file__).parents[2]
 FILES = {"secret.txt": "the secret", "evil.lua": 'return "the secret"'}
@@ -34,6 +40,89 @@ def folder(tmp_path: Path) -> Path:
 
 def contents(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+# ---- the protected
+
+
+@program
+async def innocent(ctx: Context, name: str) -> str:
+    return f"{name} says {await ctx.llm('anything to say?')}"
+
+
+#: It asks for ever, and counts.
+PATIENT = LuaProgram.text("local n = 0 while true do n = n + #alc.llm('more than ' .. n .. '?') end")
+INNOCENT = LuaProgram.text("return ctx.name .. ' says ' .. alc.llm('anything to say?')", {"name": "lua"})
+
+
+class House:
+    """A runtime whose Lua programs have little time and nobody's trust, and a session that was there before them."""
+
+    def __init__(self, runtime: BlockingRuntime) -> None:
+        self.runtime = runtime
+        self.lua = LuaHost(runtime._runtime._find, lambda package: False, limits=Limits(cpu=0.15, wall=0.3))
+        runtime._runtime.host._lua = self.lua
+        self.patient = runtime.start(PATIENT).session_id
+        self.told = 0
+
+    @property
+    def workers(self) -> list[int]:
+        pool = self.lua._home._pool
+        return [] if pool is None else [worker.process.pid for worker in pool.workers]
+
+    def is_well(self) -> bool:
+        """Whether everybody else goes on: who was there before, and who comes now."""
+        answer = self.runtime.answer
+        self.told += 1
+        patient = answer(self.patient, "x")
+        new = [answer(self.runtime.start(call).session_id, "yes") for call in (INNOCENT, innocent("python"))]
+        assert [one.outcome.value for one in new] == ["lua says yes", "python says yes"]
+        return [query.prompt for query in patient.queries] == [f"more than {self.told}?"]
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[House]:
+    before = _megabytes(os.getpid(), "VmRSS")
+    with everhold.open_blocking("memory://") as runtime:
+        built = House(runtime)
+        yield built
+        workers = built.workers
+    assert _megabytes(os.getpid(), "VmRSS") - before < 300
+    assert [pid for pid in workers if _megabytes(pid)] == []
+
+
+@every_attack
+def test_the_attack_does_no_harm_here(
+    attack: Attack, house: House, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It ends in its time, in a known way, with nothing gained; and everybody else goes on."""
+    code = attack.code.replace("FOLDER", str(folder))
+    status = house.runtime.start(LuaProgram.text(code, roots=[folder.parent]))
+    assert ended(status, attack), status
+    assert "the secret" not in shown(status)
+    assert house.is_well()
+    assert max(map(_megabytes, house.workers)) < 3 * MUCH
+    assert contents(folder) == FILES
+    assert tuple(capfd.readouterr()) == ("", "")
+
+
+def ended(status: Status, attack: Attack) -> bool:
+    """Whether it ended in one of the ways that the table allows."""
+    if isinstance(status, Paused):
+        return PAUSED in attack.ends
+    assert isinstance(status, Finished)
+    outcome = status.outcome
+    if isinstance(outcome, Returned):
+        return COMPLETED in attack.ends
+    assert isinstance(outcome, Raised)
+    return any(
+        (kind, words) != ("", "") and outcome.kind == kind and words in outcome.error for _, kind, words in attack.ends
+    )
+
+
+def shown(status: Status) -> str:
+    """Everything that the world sees of it, except what the program said itself."""
+    return repr(status.outcome.value) if isinstance(status, Finished) and isinstance(status.outcome, Returned) else ""
 
 
 # ---- the control
@@ -98,12 +187,12 @@ def _until(done: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.01)
 
 
-def _megabytes(pid: int) -> int:
+def _megabytes(pid: int, which: str = "VmHWM") -> int:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0
-    return next((int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
+    return next((int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith(which)), 0)
 
 
 def _facts(report: Path) -> dict[str, Any]:

@@ -229,7 +229,7 @@ class Worker:
         if self._spent is None:
             self._spent = _processor(self.process.pid)
         limit, age = self.pool.limits.wall, now - self.since
-        if age > limit and (age > 5 * limit or _processor(self.process.pid) - self._spent >= limit * 0.6):
+        if age > limit and (age > 5 * limit or _processor(self.process.pid) - self._spent >= limit):
             self.end(Overtime(self._replies))
 
     def _ended(self) -> None:

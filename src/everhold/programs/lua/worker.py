@@ -170,7 +170,8 @@ def _begin(birth: Birth, meter: Metrics, roots: list[str], limits: Limits) -> An
     from everhold.programs.lua.execution import LuaExecution
     from everhold.programs.lua.program import LuaProgram
 
-    return LuaExecution(LuaProgram.found(birth.program, roots=roots), birth, meter)
+    program = LuaProgram.found(birth.program, roots=roots)
+    return LuaExecution(program, birth, meter, memory=limits.memory, cpu=limits.cpu)
 
 
 # ---- the process
@@ -244,6 +245,9 @@ def _load() -> None:
     import lupa.lua54  # type: ignore[import-untyped]  # noqa: F401
 
     from everhold.programs.lua import execution, program  # noqa: F401
+    from everhold.programs.lua.vm import Vm
+
+    Vm()  # compiles our own Lua
 
 
 if __name__ == "__main__":
