@@ -15,14 +15,13 @@ local alc, host = ...
 local type, next, pairs, ipairs, error, tostring = type, next, pairs, ipairs, error, tostring
 local format, find, sub, byte, gsub, gmatch = string.format, string.find, string.sub, string.byte, string.gsub, string.gmatch
 local sort, concat, tointeger, floor = table.sort, table.concat, math.tointeger, math.floor
-local decode, encode, time = alc.json_decode, alc.json_encode, alc.time
-local state = host.state
+local encode, time, setmetatable = alc.json_encode, alc.time, setmetatable
+local state, NULL = host.state, host.null
 
-local NULL = decode("null")
 local card = {}
 
 local function array()
-  return decode("[]")
+  return setmetatable({}, host.array)
 end
 
 local function fail(name, ...)

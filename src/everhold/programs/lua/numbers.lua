@@ -1,6 +1,6 @@
 -- alc.math: random numbers that can be repeated, and the statistics that programs decide by.
 --
--- A chunk of the Lua library: `local alc, host = ...` adds functions to `alc`. Plain Lua only.
+-- A chunk of the Lua library: `local alc = ...` adds functions to `alc`. Plain Lua only.
 -- Lists of numbers are non-empty, and NaN and infinities are refused: a decision made on them would be noise.
 
 local alc = ...

@@ -1,20 +1,19 @@
 -- What programs do with the words of a model: cut, find, compare, read.
 --
--- A chunk of the Lua library: `local alc = ...` adds functions to `alc`. Plain Lua and `alc.json_decode` only;
--- nothing here asks the world anything.
+-- A chunk of the Lua library: `local alc, host = ...` adds functions to `alc`. Plain Lua and `alc.json_decode` only;
+-- nothing here asks the world anything. `host.array` is the metatable of arrays.
 
-local alc = ...
+local alc, host = ...
 
 local type, tostring, tonumber, error, pcall, ipairs = type, tostring, tonumber, error, pcall, ipairs
+local setmetatable = setmetatable
 local find, sub, byte, match, gmatch, gsub = string.find, string.sub, string.byte, string.match, string.gmatch, string.gsub
 local format, concat, codes, char_len, char_at = string.format, table.concat, utf8.codes, utf8.len, utf8.offset
 local tointeger, min, max = math.tointeger, math.min, math.max
 
-local decode = alc.json_decode
-
 -- An array that stays one when it is empty: `{}` alone would become an object.
 local function array()
-  return decode("[]")
+  return setmetatable({}, host.array)
 end
 
 local function check_text(name, text)

@@ -45,7 +45,7 @@ function host.state(op, namespace, key, value)
   if text == nil then return nil end
   return alc.json_decode(text)
 end
-host.version, host.require = "9.9", require
+host.version, host.require, host.null, host.array = "9.9", require, null, Array
 alc.state = {}
 function alc.state.get(key, default)
   local found = host.state("get", "default", key)

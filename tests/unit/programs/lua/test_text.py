@@ -1,8 +1,12 @@
 """What programs do with the words of a model: text.lua, function by function."""
 
+import json
 import time
+from functools import cache
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.unit.programs.lua.library_house import Library
 
@@ -233,6 +237,19 @@ def test_json_extract(text, expected):
     library = Library()
     library.lua.globals().text = text
     assert library.run("return alc.json_extract(text)") == expected
+
+
+WORDS = st.text(st.sampled_from('{}[]"\\ab:,é\n'), max_size=8)
+ONE = cache(Library)
+
+
+@settings(max_examples=100)
+@given(st.dictionaries(WORDS, WORDS | st.integers(-9, 9) | st.lists(WORDS, max_size=3), min_size=1, max_size=4))
+def test_json_extract_finds_what_was_written(value):
+    """An object between words is found whole, whatever brackets and quotes its strings hold."""
+    library = ONE()
+    library.lua.globals().text = f"Here it is: {json.dumps(value, ensure_ascii=False)} Enough?"
+    assert library.run("return alc.json_extract(text)") == value
 
 
 @pytest.mark.parametrize("given", ["nil", "42", "true", "{}"])
