@@ -10,10 +10,20 @@ local format, match, concat = string.format, string.match, table.concat
 
 local function copy(from)
   local out = {}
-  for key, value in pairs(from or {}) do
+  for key, value in pairs(from) do
     out[key] = value
   end
   return out
+end
+
+-- Options as a table of our own. A null from JSON counts as none.
+local function options(name, opts)
+  if opts == nil or opts == host.null then
+    return {}
+  elseif type(opts) ~= "table" then
+    error(format("alc.%s: opts must be a table, got %s", name, type(opts)), 3)
+  end
+  return copy(opts)
 end
 
 -- Lists ---------------------------------------------------------------------------------------------------------------
@@ -69,13 +79,13 @@ end
 -- Asking a model --------------------------------------------------------------------------------------------------------
 
 function alc.ground(prompt, opts)
-  opts = copy(opts)
+  opts = options("ground", opts)
   opts.grounded = true
   return alc.llm(prompt, opts)
 end
 
 function alc.specify(prompt, opts)
-  opts = copy(opts)
+  opts = options("specify", opts)
   opts.underspecified = true
   return alc.llm(prompt, opts)
 end
@@ -98,7 +108,7 @@ function alc.llm_json(prompt, opts)
   if found then
     return found, raw
   end
-  opts = copy(opts)
+  opts = options("llm_json", opts)
   opts.system = REPAIR
   raw = alc.llm(
     concat({
@@ -119,7 +129,7 @@ function alc.parallel(items, prompt_fn, opts)
   elseif type(prompt_fn) ~= "function" then
     error("alc.parallel: prompt_fn must be a function", 2)
   end
-  local shared = copy(opts)
+  local shared = options("parallel", opts)
   local post_fn = shared.post_fn
   shared.post_fn = nil
   local batch = {}
@@ -170,7 +180,7 @@ local function cache_key(prompt, opts)
 end
 
 function alc.cache(prompt, opts)
-  opts = copy(opts)
+  opts = options("cache", opts)
   local key, skip = opts.cache_key, opts.cache_skip
   opts.cache_key, opts.cache_skip = nil, nil
   if skip then
@@ -245,7 +255,7 @@ function alc.tuning(defaults, ctx, opts)
   if type(defaults) ~= "table" then
     return defaults
   end
-  local given, prefix = ctx, opts and opts.prefix
+  local given, prefix = ctx, options("tuning", opts).prefix
   if prefix ~= nil and type(ctx) == "table" and ctx[prefix] ~= nil then
     given = ctx[prefix]
     if type(given) ~= "table" then
@@ -288,11 +298,12 @@ function alc.pipe(strategies, ctx, opts)
   elseif type(ctx) ~= "table" then
     error("alc.pipe: ctx must be a table", 2)
   end
-  local on_error = opts and opts.on_error or "abort"
+  opts = options("pipe", opts)
+  local on_error = opts.on_error or "abort"
   if not ON_ERROR[on_error] then
     error(format("alc.pipe: on_error must be 'abort', 'skip' or 'continue', got '%s'", tostring(on_error)), 2)
   end
-  local on_stage, history, last = opts and opts.on_stage, {}, #strategies
+  local on_stage, history, last = opts.on_stage, {}, #strategies
   ctx = copy(ctx)
   ctx.pipe_history = history
   for i = 1, last do

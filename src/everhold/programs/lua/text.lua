@@ -63,7 +63,7 @@ end
 
 function alc.chunk(text, opts)
   text = check_text("alc.chunk", text)
-  opts = opts or {}
+  opts = type(opts) == "table" and opts or {}
   local size = whole("alc.chunk", "size", opts.size, 50)
   local overlap = whole("alc.chunk", "overlap", opts.overlap, 0)
   local out = array()
@@ -216,7 +216,7 @@ function alc.match_enum(text, candidates, opts)
   if type(candidates) ~= "table" then
     error("alc.match_enum: candidates must be an array of strings", 0)
   end
-  local threshold = opts and opts.threshold or 0.7
+  local threshold = type(opts) == "table" and opts.threshold or 0.7
   if type(threshold) ~= "number" then
     error("alc.match_enum: threshold must be a number", 0)
   end

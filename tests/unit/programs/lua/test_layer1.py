@@ -338,3 +338,33 @@ def test_the_key_of_a_cached_answer():
     library = Library()
     library.run(f"alc.cache('other', {{cache_key='{djb2('p' + chr(0) + 's' + chr(0) + '5')}'}})")
     assert library.run("return alc.cache('P', {system='S', max_tokens=5})") == "re: other"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "alc.ground('p', null)",
+        "alc.specify('p', null)",
+        "alc.cache('p', null)",
+        "alc.parallel({1}, tostring, null)[1] == 're: 1' and 're: p'",
+        "alc.tuning('re: p', {}, null)",
+        "alc.tuning({a='re: p'}, {}, null).a",
+        "alc.pipe({function(c) c.result = 're: p' return c end}, {}, null).result",
+        "alc.chunk('re: p', null)[1]",
+        "alc.match_enum('re: p', {'re: p'}, null)",
+    ],
+)
+def test_options_that_are_null(call):
+    """What JSON calls null counts as no options."""
+    assert Library().run(f"return {call}") == "re: p"
+
+
+@pytest.mark.parametrize(
+    "call", ["ground('p', 5)", "specify('p', 5)", "cache('p', 5)", "parallel({1}, tostring, 5)", "tuning({}, {}, 5)"]
+)
+def test_options_that_are_no_table(call):
+    """Are refused at the line of the program, before anything is asked."""
+    library = Library()
+    words = library.error(f"alc.{call}")
+    assert words.endswith(f"alc.{call.partition('(')[0]}: opts must be a table, got number")
+    assert library.prompts == []
