@@ -2,13 +2,11 @@
 
 import json
 import os
-import signal
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
 
 from everhold.fronts.mcp.server import front
 
@@ -57,6 +55,12 @@ async def refund(ctx: everhold.Context, order: str) -> str:
     if not await ctx.approval(f"Refund {order}? {reason}"):
         return "declined"
     return await ctx.call(send_money, order)
+
+
+@everhold.program
+async def pays(ctx: everhold.Context) -> str:
+    await ctx.call(send_money, "1")
+    return await ctx.llm("Well?")
 
 
 @everhold.program
@@ -188,19 +192,3 @@ def last_json(text):
     """The arguments that `next` shows, as a host without memory reads them."""
     start = text.index('{"session_id"')
     return json.JSONDecoder().raw_decode(text[start:].replace(", …]", "]"))[0]
-
-
-class Killable:
-    """A server process over stdio that can be killed in the middle."""
-
-    def __init__(self, folder, mode="auto"):
-        self._folder, self._mode = folder, mode
-
-    @asynccontextmanager
-    async def session(self):
-        async with Client(stdio_client(command(self._folder)), mode=self._mode) as client:
-            yield Host(client)
-
-
-def kill(pid):
-    os.kill(pid, signal.SIGKILL)

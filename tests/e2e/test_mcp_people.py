@@ -226,6 +226,14 @@ async def test_what_a_person_approved_once_is_not_carried_into_a_fork(shop):
     assert (shop / "paid").read_text() == "7\n"
 
 
+async def test_what_a_call_returned_is_not_replaced_by_a_model(shop):
+    """A fork may change what a model said, not what happened."""
+    async with opened() as host:
+        session = await host.paused("pays")
+        assert await host.refused("fork", session_id=session, at=1, answer="nothing happened") == "not_allowed"
+        assert "kind call" in host.last["error"]
+
+
 async def test_a_python_file_cannot_be_started_by_a_model(shop, tmp_path):
     """Trusted code is what a person has listed, not what a model wrote down somewhere."""
     evil = tmp_path / "evil.py"

@@ -326,6 +326,8 @@ async def test_strategies_are_listed_with_cost_and_described():
         ("fork", {"session_id": "@last", "at": 99}, "bad_step"),
         ("fork", {"session_id": "@last", "at": -1}, "bad_step"),
         ("fork", {"session_id": "@last", "at": 0, "answer": "x"}, "bad_step"),
+        ("fork", {"session_id": "@last", "answer": "x"}, "bad_request"),
+        ("fork", {"session_id": "@last", "query_id": "q-0"}, "bad_request"),
         ("retry", {"session_id": "@last"}, "illegal_move"),
         ("explain", {"session_id": "s-0"}, "unknown_session"),
         ("strategies", {"name": "nobody"}, "unknown_program"),

@@ -193,6 +193,8 @@ class Desk:
     async def fork(self, given: Fork) -> Standing:
         session_id = await self._meant(given.session_id)
         record = await self._runtime.store.load(session_id)
+        if (given.answer is not msgspec.UNSET or given.query_id is not None) and given.at is None:
+            raise BadRequest("fork", "to replace an answer, say at which step it was given: at")
         self._refuse_decided(record, given)
         more: dict[str, Any] = {} if given.answer is msgspec.UNSET else {"answer": given.answer}
         status = await self._runtime.fork(
@@ -207,9 +209,10 @@ class Desk:
         for delivery in record.deliveries:
             if delivery.n > last:
                 break
+            replaced = delivery.n == last and given.answer is not msgspec.UNSET
             for answer in delivery.answers:
                 query = asked.get(answer.q)
-                if query is not None and query.kind in _DECIDED:
+                if query is not None and (query.kind in _DECIDED or (replaced and query.kind is not Kind.LLM)):
                     raise NotAllowed(
                         f"step {delivery.n} holds an answer to {query.id}, a question of the kind {query.kind}:"
                         " a tool cannot carry it into another session",

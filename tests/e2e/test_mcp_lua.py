@@ -1,0 +1,151 @@
+"""Lua that a model wrote: run from text in the sandbox, and learnt from one page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from everhold.fronts.mcp import lore
+from tests.e2e.mcp_house import asked, build, opened
+
+BLOCKS = re.findall(r"```lua\n(.*?)```", lore.guide(), re.DOTALL)
+#: What the model says to prompts of the guide, where it matters.
+SAID = {
+    "JSON": '{"risks": ["a", "b"]}',
+    "yes or no": "yes",
+    "large, medium": "medium",
+    "Rate": "7 of 10",
+    "Review": "OK",
+}
+
+
+@pytest.fixture(autouse=True)
+def shop(tmp_path, monkeypatch):
+    monkeypatch.chdir(build(tmp_path))
+    return tmp_path
+
+
+async def finished(host, told, say):
+    """Answer until it ends; how many rounds it took, and the last result."""
+    rounds = 0
+    while told["status"] == "needs_response":
+        rounds += 1
+        assert rounds < 20
+        given = [{"query_id": name, "response": say(query["prompt"])} for name, query in asked(told).items()]
+        told = await host.call("answer", session_id=told["session_id"], answers=given)
+    return rounds, told
+
+
+def said(prompt):
+    return next((words for part, words in SAID.items() if part in prompt), "well")
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+async def test_every_example_of_the_guide_runs(number):
+    async with opened() as host:
+        told = await host.call("run", code=BLOCKS[number], args={"task": "move house"})
+        _, told = await finished(host, told, said)
+        assert told["status"] == "completed", told
+        assert told["result"] not in (None, [], {}, "")
+
+
+async def test_the_guide_tells_what_its_examples_do():
+    """The values that the page promises are those that come out."""
+    async with opened() as host:
+        results = []
+        for block in BLOCKS:
+            told = await host.call("run", code=block, args={"task": "move house"})
+            results.append((await finished(host, told, said))[1]["result"])
+    assert results[0] == "well"
+    assert {"score": 7, "risky": True, "kind": "medium", "risks": ["a", "b"]} in results
+    assert {"answer": "well", "votes": 3, "of": 3} in results
+    assert any(isinstance(one, dict) and one.get("last") == "move house" for one in results)
+
+
+async def test_what_the_guide_says_in_passing_is_so():
+    code = """
+      alc.log("info", "words")
+      alc.stats.record("seen", 3)
+      local read = alc.json_decode('{"none": null}')
+      return {
+        null = read.none == alc.null and read.none and true,
+        budget = alc.budget_remaining().llm_calls,
+        chunks = alc.chunk("a\\nb\\nc", { mode = "lines", size = 2 }),
+        median = alc.math.median({ 3, 1, 2 }),
+      }
+    """
+    async with opened() as host:
+        told = await host.call("run", code=code, budget={"max_llm_calls": 4})
+        assert told["result"] == {"null": True, "budget": 4, "chunks": ["a\nb", "c"], "median": 2}
+        assert told["stats"]["custom"] == {"seen": 3}
+        assert (await host.call("run", code="local x = 1"))["result"] is None
+
+
+async def test_the_guide_fits_on_a_page():
+    assert len(BLOCKS) >= 7
+    assert len(lore.guide()) < 8000
+
+
+async def test_code_and_a_file_with_the_same_code_do_the_same(shop):
+    code = 'return alc.llm("Greet " .. ctx.name)'
+    (shop / "hello.lua").write_text(code)
+    async with opened() as host:
+        for given in ({"code": code}, {"code_file": "hello.lua"}, {"code_file": str(shop / "hello.lua")}):
+            told = await host.call("run", args={"name": "Ada"}, **given)
+            assert told["prompt"] == "Greet Ada"
+            (rounds, told) = await finished(host, told, lambda prompt: "Hi")
+            assert (rounds, told["result"]) == (1, "Hi")
+
+
+async def test_a_batch_of_code_is_one_round():
+    code = """
+      local said = alc.llm_batch({ { prompt = "a" }, { prompt = "b" }, { prompt = "c" } })
+      return table.concat(said, "+")
+    """
+    async with opened() as host:
+        told = await host.call("run", code=code)
+        assert len(told["queries"]) == 3
+        rounds, told = await finished(host, told, str.upper)
+        assert (rounds, told["result"]) == (1, "A+B+C")
+
+
+async def test_a_session_of_code_goes_on_in_another_server():
+    async with opened() as host:
+        told = await host.call("run", code='return alc.llm("one") .. alc.llm("two")', key="twice")
+        told = await host.call("answer", session_id=told["session_id"], answers=[{"response": "1"}])
+    async with opened() as host:
+        assert (await host.call("status", session_id="twice"))["prompt"] == "two"
+        told = await host.call("answer", session_id="twice", answers=[{"response": "2"}])
+        assert told["result"] == "12"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("return 1 +", "unexpected symbol"),
+        ("error('my own')", "my own"),
+        ("return io.open('/etc/passwd'):read('a')", ""),
+        ("return os.execute('touch touched')", ""),
+        ("return nothing.at_all", "nothing"),
+    ],
+)
+async def test_code_that_fails_says_where_and_harms_nothing(shop, code, words):
+    async with opened() as host:
+        told = await host.call("run", code=code)
+        assert told["status"] == "error"
+        assert words in told["error"]
+        assert (await host.call("run", program="greet"))["status"] == "needs_response"
+    assert not (shop / "touched").exists()
+
+
+async def test_code_that_never_ends_is_stopped_and_others_go_on():
+    async with opened() as host:
+        told = await host.call("run", code="while true do end")
+        assert told["status"] == "error"
+        assert (await host.call("run", program="greet"))["status"] == "needs_response"
+
+
+async def test_a_link_to_another_file_is_not_read_as_code(shop):
+    (shop / "x.lua").symlink_to(Path("/etc/passwd"))
+    async with opened() as host:
+        assert await host.refused("run", code_file="x.lua") == "bad_request"

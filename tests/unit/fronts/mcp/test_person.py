@@ -1,0 +1,85 @@
+"""What a person is shown, and what counts as their answer."""
+
+import msgspec
+import pytest
+from mcp.types import ElicitResult
+
+from everhold.core.query import Kind, Query
+from everhold.core.status import OpenQuery, Paused
+from everhold.fronts.mcp import person
+
+
+def query(kind=Kind.INPUT, schema=None, to=None, number=0):
+    return OpenQuery("s-1", Query(number, f"0:{number}", "Well?", kind=kind, schema=schema, to=to), 0)
+
+
+FLAT = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "names"),
+    [
+        (None, ["answer"]),
+        ({"type": "string", "enum": ["a", "b"]}, ["answer"]),
+        ({"type": "integer"}, ["answer"]),
+        ({"type": "boolean"}, ["answer"]),
+        (FLAT, ["name", "age"]),
+        ({"$ref": "#/$defs/Who", "$defs": {"Who": FLAT}}, ["name", "age"]),
+    ],
+)
+def test_what_a_form_can_ask_is_asked_in_one(schema, names):
+    assert list(person.form(query(schema=schema)).schema["properties"]) == names
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "object", "properties": {"deep": {"type": "object"}}},
+        {"type": "object"},
+        {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    ],
+)
+def test_what_no_form_can_ask_is_left_to_the_command_line(schema):
+    assert person.form(query(schema=schema)) is None
+
+
+@pytest.mark.parametrize("kind", [Kind.TOOL, Kind.SIGNAL, Kind.CALL, Kind.LLM])
+def test_only_approvals_and_input_have_forms(kind):
+    assert person.form(query(kind)) is None
+
+
+def test_nobody_is_asked_while_the_model_has_something_to_do():
+    both = Paused("s-1", (query(Kind.APPROVAL, number=0), query(Kind.LLM, number=1)))
+    assert person.askable(both) == {}
+    assert list(person.askable(Paused("s-1", both.queries[:1]))) == ["q-0"]
+    assert person.askable(Paused("s-1", (query(Kind.APPROVAL, to="alice"),))) == {}
+
+
+@pytest.mark.parametrize(
+    ("result", "value"),
+    [
+        (ElicitResult(action="accept", content={"approve": True}), True),
+        (ElicitResult(action="accept", content={"approve": False}), False),
+        (ElicitResult(action="accept", content={"approve": "true"}), msgspec.UNSET),
+        (ElicitResult(action="accept", content={"approve": 1}), msgspec.UNSET),
+        (ElicitResult(action="accept", content={}), msgspec.UNSET),
+        (ElicitResult(action="accept"), msgspec.UNSET),
+        (ElicitResult(action="decline", content={"approve": True}), msgspec.UNSET),
+        (ElicitResult(action="cancel"), msgspec.UNSET),
+        ({"action": "accept", "content": {"approve": True}}, msgspec.UNSET),
+        (None, msgspec.UNSET),
+    ],
+)
+def test_only_a_clear_yes_or_no_in_an_accepted_form_is_a_decision(result, value):
+    assert person.answered(query(Kind.APPROVAL), result) is value
+
+
+def test_a_flat_object_is_answered_as_a_whole():
+    said = ElicitResult(action="accept", content={"name": "Ann", "age": 4})
+    assert person.answered(query(schema=FLAT), said) == {"name": "Ann", "age": 4}
+
+
+def test_a_person_reads_whose_question_it_is():
+    assert person.message(query(), "Refund 7") == "everhold session Refund 7 asks:\n\nWell?"
+    assert "s-1" in person.message(query(), "")
