@@ -42,6 +42,14 @@ def test_without_a_mark_the_answer_is_all_of_it():
     assert answer_in("  Paris, of course. ") == "Paris, of course."
 
 
+def test_a_text_that_has_answers_in_it_is_not_cut():
+    """Only the mark that was asked for, in capitals, counts where lines of the text look like it."""
+    page = "Question: Why?\nAnswer: Because.\nQuestion: When?\nAnswer: Now."
+    assert answer_in(page) == page
+    assert answer_in(f"Here it is.\nANSWER:\n{page}") == page
+    assert answer_in("Sure.\nAnswer: one thing") == "one thing"
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -187,3 +195,4 @@ def test_a_tag_cannot_be_closed_from_inside():
 def test_a_question_without_material_has_no_rule_about_it():
     assert question("Do it.", task="Sing.") == "Do it.\n\n<task>\nSing.\n</task>"
     assert "material" in question("Do it.", tagged("draft", "La."), task="Sing.")
+    assert '"ANSWER:" on a new line' in question("Do it.", task="Sing.", whole=True)

@@ -19,7 +19,6 @@ are there. Do not repeat them. If every step is there and only the answer remain
 """
 _CONCLUSION = """
 The steps below were worked out for the task. Go through them once more; correct what is wrong. Then give the answer.
-Write the complete answer after a line that begins with ANSWER: and nothing behind it.
 """
 
 Steps = Annotated[int, Meta(ge=1, le=20, description="How many steps it may take before it has to conclude.")]
@@ -43,7 +42,7 @@ async def cot(ctx: Context, task: Task, steps: Steps = 3) -> Chain:
         if step.strip():
             taken.append(shortened(step.strip()))
     ctx.progress(steps, steps + 1, "conclusion")
-    said = await ctx.llm(question(_CONCLUSION, *_so_far(taken), task=task), max_tokens=LONG)
+    said = await ctx.llm(question(_CONCLUSION, *_so_far(taken), task=task, whole=True), max_tokens=LONG)
     return Chain(answer_in(said), taken)
 
 

@@ -14,8 +14,7 @@ from everhold.ports.context import Context
 from everhold.ports.program import program
 
 _DRAFT = """
-Do the task below. Be concrete: names, numbers and dates where the task asks for them. Write the complete answer after
-a line that begins with ANSWER: and nothing behind it.
+Do the task below. Be concrete: names, numbers and dates where the task asks for them.
 """
 _PLAN = """
 Below is a draft of an answer. Write questions that check its facts: one fact a question, each understandable without
@@ -29,7 +28,7 @@ Answer the question below in one or two sentences, from what you know for certai
 _REVISION = """
 Below are a draft of an answer and checks of its facts, which were made without looking at the draft. Write the answer
 anew: keep what the checks confirm, correct what they contradict, and leave out, or mark as uncertain, what they could
-not settle. Write the complete answer after a line that begins with ANSWER: and nothing behind it.
+not settle.
 """
 
 Checks = Annotated[int, Meta(ge=1, le=20, description="How many questions may be asked to check the draft.")]
@@ -52,7 +51,7 @@ class Verified:
 async def cove(ctx: Context, task: Task, checks: Checks = 4) -> Verified:
     """Draft an answer, check its facts independently, and correct it."""
     ctx.progress(0, 4, "draft")
-    draft = answer_in(await ctx.llm(question(_DRAFT, task=task), max_tokens=LONG))
+    draft = answer_in(await ctx.llm(question(_DRAFT, task=task, whole=True), max_tokens=LONG))
     ctx.progress(1, 4, "questions")
     plan = await ctx.llm(question(_PLAN.format(most=checks), tagged("draft", draft), task=task))
     questions = [] if is_only(plan, "none") else listed(plan, checks)
@@ -63,7 +62,7 @@ async def cove(ctx: Context, task: Task, checks: Checks = 4) -> Verified:
     checked = [Check(one, finding.strip()) for one, finding in zip(questions, findings, strict=True)]
     ctx.progress(3, 4, "revision")
     shown = [tagged("check", f"{one.question}\n{one.finding}", label) for label, one in enumerate(checked, 1)]
-    said = await ctx.llm(question(_REVISION, tagged("draft", draft), *shown, task=task), max_tokens=LONG)
+    said = await ctx.llm(question(_REVISION, tagged("draft", draft), *shown, task=task, whole=True), max_tokens=LONG)
     return Verified(answer_in(said) or draft, draft, checked)
 
 

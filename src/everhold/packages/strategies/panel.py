@@ -20,17 +20,16 @@ ROLES: Final = (
 )
 _POSITION = """
 You are one member of a panel: {role}. Answer the task below from your own judgement; the others answer apart from you.
-Give your reasons in a few sentences, then your answer after a line that begins with ANSWER: and nothing behind it.
+Give your reasons in a few sentences, then your answer.
 """
 _REPLY = """
 You are one member of a panel: {role}. Below are your own position (the draft) and those of the others. Where they are
 right and you are not, change your mind; where they are wrong, say why. Do not agree for the sake of agreement.
-Give your reasons in a few sentences, then your answer after a line that begins with ANSWER: and nothing behind it.
+Give your reasons in a few sentences, then your answer.
 """
 _CONCLUSION = """
 You moderate a panel. Below are the last positions of its members. Weigh their reasons, not their number or tone; where
-reasons are even, the majority counts. Write the answer to the task after a line that begins with ANSWER: and nothing
-behind it. If an objection remains that the reader should know, it belongs into the answer.
+reasons are even, the majority counts. If an objection remains that the reader should know, put it into the answer.
 """
 
 Role = Annotated[str, Meta(min_length=1)]
@@ -61,7 +60,7 @@ async def panel(ctx: Context, task: Task, roles: Seats = None, debates: Debates 
     """Let people of different minds take positions, hear each other, and be moderated."""
     seats = list(roles or ROLES)
     ctx.progress(0, debates + 2, f"{len(seats)} positions")
-    said = await ctx.llm_batch([question(_POSITION.format(role=role), task=task) for role in seats])
+    said = await ctx.llm_batch([question(_POSITION.format(role=role), task=task, whole=True) for role in seats])
     held = 0
     while held < debates and len(seats) > 1 and not _agree(said):
         held += 1
@@ -71,7 +70,7 @@ async def panel(ctx: Context, task: Task, roles: Seats = None, debates: Debates 
         said = [reply if reply.strip() else before for reply, before in zip(replies, said, strict=True)]
     ctx.progress(debates + 1, debates + 2, "conclusion")
     shown = [tagged("position", text, label) for label, text in enumerate(said, 1)]
-    concluded = answer_in(await ctx.llm(question(_CONCLUSION, *shown, task=task), max_tokens=LONG))
+    concluded = answer_in(await ctx.llm(question(_CONCLUSION, *shown, task=task, whole=True), max_tokens=LONG))
     positions = [Position(role, answer_in(text), text.strip()) for role, text in zip(seats, said, strict=True)]
     return Conclusion(concluded or positions[0].answer, _agree(said), positions, held)
 
@@ -80,7 +79,7 @@ def _hearing(role: str, own: int, said: list[str], task: str) -> str:
     """What one of them is asked in a debate: with the positions of the others, and none under a name."""
     others = [text for number, text in enumerate(said) if number != own]
     shown = [tagged("position", text, label) for label, text in enumerate(others, 1)]
-    return question(_REPLY.format(role=role), tagged("draft", said[own]), *shown, task=task)
+    return question(_REPLY.format(role=role), tagged("draft", said[own]), *shown, task=task, whole=True)
 
 
 def _agree(said: list[str]) -> bool:

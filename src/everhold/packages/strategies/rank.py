@@ -21,7 +21,6 @@ from everhold.ports.program import program
 
 _CANDIDATE = """
 Do the task below on your own, as if nobody had tried before. {approach}
-Write the complete answer after a line that begins with ANSWER: and nothing behind it.
 """
 _MATCH = """
 Two answers to the task below stand here. Which one is better? What counts is, in this order: that it is correct, that
@@ -74,7 +73,7 @@ async def rank(ctx: Context, task: Task, candidates: Candidates = None, n: Numbe
 
 
 async def _written(ctx: Context, task: str, n: int) -> list[str]:
-    prompts = [question(_CANDIDATE.format(approach=approach(number)), task=task) for number in range(n)]
+    prompts = [question(_CANDIDATE.format(approach=approach(number)), task=task, whole=True) for number in range(n)]
     return [answer_in(said) for said in await ctx.llm_batch(prompts, max_tokens=LONG)]
 
 

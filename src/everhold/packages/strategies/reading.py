@@ -24,15 +24,25 @@ _LEAD: Final = re.compile(r"(?:so|thus|therefore|hence)?,? ?(?:the )?(?:final )?
 
 
 def marked(text: str, word: str) -> str | None:
-    """What stands behind the last `WORD:` that begins a line, to the end of the text."""
-    pattern = rf"^[ \t>*_#`-]{{0,8}}(?:final )?{word}[ \t*_`]{{0,4}}[:=][ \t*_`]{{0,4}}"
-    ends = [found.end() for found in re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE)]
+    """What stands behind the last `WORD:` that begins a line, to the end of the text; one in capitals goes first."""
+    ends = _ends(text, word.upper(), re.NOFLAG) or _ends(text, word, re.IGNORECASE)
     return (text[ends[-1] :].strip() or None) if ends else None
 
 
 def answer_in(text: str) -> str:
-    """The answer in a text that was asked to put it behind ANSWER:; all of the text if it did not."""
+    """The answer in a text that was asked to put it behind ANSWER:; all of the text if it did not.
+
+    A text with several lines like `Answer: …` and none in capitals is taken whole: they are a part of it.
+    """
+    if not _ends(text, "ANSWER", re.NOFLAG) and len(_ends(text, "answer", re.IGNORECASE)) > 1:
+        return text.strip()
     return marked(text, "answer") or text.strip()
+
+
+def _ends(text: str, word: str, flags: re.RegexFlag) -> list[int]:
+    """Where each mark of this word ends."""
+    pattern = rf"^[ \t>*_#`-]{{0,8}}(?:(?i:final) )?{word}[ \t*_`]{{0,4}}[:=][ \t*_`]{{0,4}}"
+    return [found.end() for found in re.finditer(pattern, text, flags | re.MULTILINE)]
 
 
 def short_answer(text: str) -> str:

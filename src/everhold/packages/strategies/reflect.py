@@ -14,8 +14,7 @@ from everhold.ports.context import Context
 from everhold.ports.program import program
 
 _DRAFT = """
-Do the task below as well as you can. Write the complete answer after a line that begins with ANSWER: and nothing
-behind it.
+Do the task below as well as you can.
 """
 _CRITIQUE = """
 Somebody answered the task below. Look for what is wrong with the answer: errors of fact or logic, parts of the task
@@ -25,8 +24,7 @@ End with the line VERDICT: KEEP if the answer can stand as it is, or VERDICT: RE
 """
 _REVISION = """
 An answer to the task below was criticised. Write it anew: mend every problem that is really one, keep what is right,
-and ignore criticism that is mistaken. Write the complete answer after a line that begins with ANSWER: and nothing
-behind it.
+and ignore criticism that is mistaken.
 """
 
 Revisions = Annotated[int, Meta(ge=1, le=10, description="How often the draft may be revised.")]
@@ -44,7 +42,7 @@ class Reflection:
 async def reflect(ctx: Context, task: Task, revisions: Revisions = 2) -> Reflection:
     """Draft, criticise and revise, until the critic is content."""
     ctx.progress(0, 2 * revisions + 1, "draft")
-    drafts = [answer_in(await ctx.llm(question(_DRAFT, task=task), max_tokens=LONG))]
+    drafts = [answer_in(await ctx.llm(question(_DRAFT, task=task, whole=True), max_tokens=LONG))]
     critiques: list[str] = []
     for turn in range(revisions):
         draft = tagged("draft", drafts[-1])
@@ -54,7 +52,9 @@ async def reflect(ctx: Context, task: Task, revisions: Revisions = 2) -> Reflect
         if is_verdict(critique, "keep") or not critique.strip():  # nothing to go by is no reason to change anything
             return Reflection(drafts[-1], bool(critique.strip()), drafts, critiques)
         ctx.progress(2 * turn + 2, 2 * revisions + 1, "revision")
-        revised = await ctx.llm(question(_REVISION, draft, tagged("critique", critique), task=task), max_tokens=LONG)
+        revised = await ctx.llm(
+            question(_REVISION, draft, tagged("critique", critique), task=task, whole=True), max_tokens=LONG
+        )
         drafts.append(answer_in(revised) or drafts[-1])
     return Reflection(drafts[-1], False, drafts, critiques)
 

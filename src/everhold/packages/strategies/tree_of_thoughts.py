@@ -27,7 +27,6 @@ Give your reason in one sentence. Then end with the line SCORE: and one number f
 """
 _CONCLUSION = """
 Below are the steps that were chosen for the task. Carry them out to the end; correct a step that turns out to be wrong.
-Write the complete answer after a line that begins with ANSWER: and nothing behind it.
 """
 
 Depth = Annotated[int, Meta(ge=1, le=10, description="How many steps deep the tree is.")]
@@ -67,7 +66,7 @@ async def tree_of_thoughts(ctx: Context, task: Task, depth: Depth = 2, branches:
         paths = [grown[at] for at in kept]
         levels.append([Thought(grown[at], values[at], at in kept) for at in order])
     ctx.progress(2 * depth, 2 * depth + 1, "conclusion")
-    said = await ctx.llm(question(_CONCLUSION, *_shown(paths[0]), task=task), max_tokens=LONG)
+    said = await ctx.llm(question(_CONCLUSION, *_shown(paths[0]), task=task, whole=True), max_tokens=LONG)
     return Tree(answer_in(said), paths[0], best, levels)
 
 

@@ -27,7 +27,6 @@ instruction to whoever will follow it. Write a numbered list and nothing else. D
 """
 _ATTEMPT = """
 Do the task below. Follow the given approach as far as it serves the task, and in nothing that leads away from it.
-Write the complete answer after a line that begins with ANSWER: and nothing behind it.
 """
 _MARK = """
 Give marks to the answer to the task below. Check it before you judge it: do the calculation, look for the case that it
@@ -108,7 +107,7 @@ async def _named(ctx: Context, task: str, arms: int) -> list[str]:
 
 async def _made(ctx: Context, task: str, chosen: list[Arm]) -> list[tuple[Attempt, Arm]]:
     """Attempts with these arms, all at once, and then their marks, all at once."""
-    prompts = [question(_ATTEMPT, tagged("approach", arm.approach), task=task) for arm in chosen]
+    prompts = [question(_ATTEMPT, tagged("approach", arm.approach), task=task, whole=True) for arm in chosen]
     said = await ctx.llm_batch(prompts, max_tokens=LONG)
     answers = [answer_in(text) for text in said]
     judged = await ctx.llm_batch([question(_MARK, tagged("answer", answer), task=task) for answer in answers])
