@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from time import process_time
 from types import TracebackType
 from typing import Any, Final
@@ -88,7 +89,14 @@ class LuaExecution:
     remote = False
 
     def __init__(
-        self, program: LuaProgram, birth: Birth, meter: Metrics, *, memory: int = MEMORY, cpu: float = CPU
+        self,
+        program: LuaProgram,
+        birth: Birth,
+        meter: Metrics,
+        *,
+        memory: int = MEMORY,
+        cpu: float = CPU,
+        allowed: Callable[[Path], bool] | None = None,
     ) -> None:
         self.program = program
         self.birth = birth
@@ -98,6 +106,7 @@ class LuaExecution:
         self.asked_count = 0
         self.n = -1
         self._memory, self._cpu = memory, cpu
+        self._allowed = allowed  # says which packages may be required, where somebody has to allow it
         self._ctx = program.ctx(birth.args)
         self._budget = birth.budget
         self._own: Metrics | None = None  # what is counted here, for a budget that only the ctx names
@@ -333,7 +342,7 @@ class LuaExecution:
 
     def _require(self, strand: Strand, name: bytes) -> Given:
         try:
-            found = reader.find(name.decode(), self.program.roots)
+            found = reader.find(name.decode(), self.program.roots, self._allowed)
         except OSError as error:
             return False, f"module '{name.decode()}' cannot be read: {error.strerror}".encode()
         if found is None:

@@ -1,8 +1,8 @@
 """Where a Lua program runs: here if the user vouched for it, else in a worker that can be killed.
 
 Text is never trusted: a model may have written it. A package is trusted while all its files are what they were when
-the user said so. Knowing is left to others: `find` finds a program by reference, `trusted` says whether the user vouched
-for a package's folder, or for a file.
+the user said so, and as long as it needs no other that is not. Knowing is left to others: `find` finds a program by
+reference, `trusted` says whether the user vouched for a package's folder, or for a file.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from everhold.core.errors import VersionMissing
 from everhold.core.metrics import Metrics
 from everhold.core.session import Birth
 from everhold.programs.lua.frame import Limits
+from everhold.programs.lua.needs import closed
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.remote import Home, RemoteExecution
 
@@ -36,15 +37,14 @@ class LuaHost:
         program: LuaProgram = self._find(birth.program, birth.version)
         if program.version != birth.version:
             raise VersionMissing(program.name, birth.version, program.version)
-        if program.main is None or not self._is_trusted(program):
+        if program.main is None or not self._may_run_here(program, program.main):
             return RemoteExecution(program, birth, meter, self._home)
         from everhold.programs.lua.execution import LuaExecution
 
-        return LuaExecution(program, birth, meter)
+        return LuaExecution(program, birth, meter, memory=self._home.limits.memory, allowed=self._trusted)
 
-    def _is_trusted(self, program: LuaProgram) -> bool:
-        main = program.main
-        return main is not None and self._trusted(main.parent if program.is_package else main)
+    def _may_run_here(self, program: LuaProgram, main: Path) -> bool:
+        return closed(main.parent if program.is_package else main, program.roots, self._trusted)
 
     async def close(self) -> None:
         """End the workers."""

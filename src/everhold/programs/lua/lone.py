@@ -8,8 +8,8 @@ import msgspec
 
 from everhold.core.errors import WorkerFailed
 from everhold.core.journal import Reply
+from everhold.programs.lua.crew import BOOT, Breach, Died, Overtime, error_of
 from everhold.programs.lua.frame import HEADER, Limits, Order, Told, framed, told_of
-from everhold.programs.lua.pool import BOOT, Breach, Died, Overtime, error_of
 from everhold.programs.lua.process import Process
 
 

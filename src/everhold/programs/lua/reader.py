@@ -10,7 +10,9 @@ Rules
 
 from __future__ import annotations
 
+import errno
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +22,11 @@ LARGEST: Final = 4 * 2**20
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
-def find(name: str, roots: tuple[str, ...]) -> tuple[bytes, str] | None:
-    """The source of a module, and its name in its root."""
+def find(name: str, roots: tuple[str, ...], allowed: Callable[[Path], bool] | None = None) -> tuple[bytes, str] | None:
+    """The source of a module, and its name in its root.
+
+    Raises `PermissionError` if its package is not `allowed`, where somebody has to allow it.
+    """
     if _NAME.fullmatch(name) is None:
         return None
     place = name.replace(".", "/")
@@ -29,6 +34,8 @@ def find(name: str, roots: tuple[str, ...]) -> tuple[bytes, str] | None:
         for candidate in (f"{place}.lua", f"{place}/init.lua"):
             path = Path(root, candidate)
             if path.is_file() and _stays(path, Path(root)):
+                if allowed is not None and not allowed(Path(root, path.relative_to(root).parts[0])):
+                    raise PermissionError(errno.EACCES, "its package is not trusted; see `everhold pkg trust`")
                 return source(path), candidate
     return None
 

@@ -21,9 +21,10 @@ from everhold.core.query import Answer
 from everhold.core.session import Birth
 from everhold.core.status import Raised, Stopped
 from everhold.ports.program import Call
+from everhold.programs.lua.crew import Breach, Busy, Died, Gone, Overtime, Worker
 from everhold.programs.lua.frame import Limits, Order, Step, raw, sliced
 from everhold.programs.lua.lone import Lone
-from everhold.programs.lua.pool import Breach, Busy, Died, Gone, Overtime, Pool, Worker
+from everhold.programs.lua.pool import Pool
 from everhold.programs.lua.program import LuaProgram
 
 #: Workers that may die of one delivery before its session counts as poison.

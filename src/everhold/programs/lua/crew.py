@@ -1,0 +1,297 @@
+"""One worker process, from our side: its socket, whose turn it is, how long it takes, and how it ends.
+
+No threads: the loop reads and writes. Whoever wants something done takes the turn, and has it until the last reply. A
+caller who leaves before that leaves the worker busy: what comes then is for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from everhold.core.errors import EverholdError, WorkerFailed, leaves
+from everhold.core.journal import Reply
+from everhold.core.query import Kind
+from everhold.programs.lua.frame import HEADER, Order, Told, Trouble, framed, told_of
+from everhold.programs.lua.process import Process
+
+if TYPE_CHECKING:
+    from everhold.programs.lua.pool import Pool
+
+_CHUNK: Final = 2**15  # larger ones cost a call for memory each
+_LONG: Final = 0.25  # seconds of one advance after which a worker is no longer treated like others
+_KINDS: Final = frozenset({Kind.LLM, Kind.STATE})  # all that a Lua program can ask
+BOOT: Final = 60.0  # seconds a worker may take to start
+
+
+class Busy(Exception):
+    """The worker is occupied with another session."""
+
+
+class Gone(Exception):
+    """The worker, or what it held, is gone, and that is not the fault of whoever asks."""
+
+
+class Died(Exception):
+    """The worker ended by itself while it did this."""
+
+
+class Overtime(Exception):
+    """The worker was killed because this advance took too long. `told` has the replies before it."""
+
+    def __init__(self, told: list[Reply]) -> None:
+        self.told = told
+
+
+class Breach(Exception):
+    """The worker sent what no worker sends, and was ended; `size` is that of a frame too large."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class Worker:
+    """One process, from our side."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.process = Process(pool.limits)
+        self.dead = False
+        self.ready = False
+        self.walls: list[str] = []
+        self.held: set[int] = set()
+        self.since = self.idle_since = time.monotonic()
+        self.busy = False
+        self._loop = pool.loop
+        self._awaited = 0  # orders that are not answered yet
+        self._replies: list[Reply] = []
+        self._problem: Exception | None = None
+        self._answer: asyncio.Future[list[Reply]] | None = None
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._spent: float | None = None  # of its processor time, when we first looked
+        self._slowed = False
+        self._inbox = bytearray()
+        self._outbox = bytearray()
+        self._socket = self.process.socket
+        self._socket.setblocking(False)
+        self._loop.add_reader(self._socket, self._readable)
+
+    # ---- work
+
+    async def turn(self, patience: float | None) -> None:
+        """Wait until it is ours; raises `Busy` after `patience` seconds, `Gone` if it ends meanwhile."""
+        if self.dead:
+            raise Gone
+        if not self.busy:
+            self.occupy()
+            return
+        mine: asyncio.Future[None] = self._loop.create_future()
+        self._queue.append(mine)
+        timer = None if patience is None else self._loop.call_later(patience, _give_up, mine)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled() and mine.exception() is None:
+                self.finish()  # it was given to us in the moment we left
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def occupy(self) -> None:
+        self.busy = True
+        self.since, self._spent = time.monotonic(), None
+        self.pool.watch()
+
+    def finish(self) -> None:
+        """What was under way is over: the next in the queue has its turn."""
+        self.busy = False
+        self.idle_since = time.monotonic()
+        while self._queue:
+            following = self._queue.popleft()
+            if not following.done():
+                self.occupy()
+                following.set_result(None)
+                return
+        self.pool.freed(self)
+
+    async def work(self, orders: list[Order]) -> list[Reply]:
+        """Have orders done that belong together. Whoever calls has the turn; it ends with the last reply."""
+        if self.dead:
+            raise Gone
+        self._awaited, self._replies, self._problem = len(orders), [], None
+        self._answer = self._loop.create_future()
+        for order in orders:
+            self._send(framed(order))
+        return await self._answer
+
+    def drop(self, number: int) -> None:
+        """Have an execution forgotten."""
+        if number in self.held:
+            self.held.discard(number)
+            if not self.dead:
+                self._send(framed(Order(number)))
+
+    # ---- the socket
+
+    def _send(self, data: bytes) -> None:
+        if not self._outbox:
+            try:
+                sent = self._socket.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # it has ended; the reader finds out
+            if sent == len(data):
+                return
+            data = data[sent:]
+            self._loop.add_writer(self._socket, self._writable)
+        self._outbox += data
+
+    def _writable(self) -> None:
+        try:
+            sent = self._socket.send(self._outbox)
+        except BlockingIOError:
+            return
+        except OSError:
+            sent = len(self._outbox)
+        del self._outbox[:sent]
+        if not self._outbox:
+            self._loop.remove_writer(self._socket)
+
+    def _readable(self) -> None:
+        try:
+            data = self._socket.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._ended()
+            return
+        inbox = self._inbox
+        inbox += data
+        while len(inbox) >= HEADER.size and not self.dead:
+            (size,) = HEADER.unpack_from(inbox)
+            if size > self.pool.limits.largest + 2**20:
+                self.end(Breach(size))
+                return
+            if len(inbox) < HEADER.size + size:
+                return
+            body = bytes(inbox[HEADER.size : HEADER.size + size])
+            del inbox[: HEADER.size + size]
+            self._take(body)
+
+    def _take(self, body: bytes) -> None:
+        try:
+            told = told_of(body)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            self.end(Breach(0))
+            return
+        if told.walls is not None:
+            self.ready, self.walls, self.since = True, told.walls, time.monotonic()
+        else:
+            self._answered(told)
+
+    def _answered(self, told: Told) -> None:
+        self._replies += told.replies
+        if any(query.kind not in _KINDS for reply in told.replies for query in reply.asked):
+            self.end(Breach(0))
+            return
+        if told.trouble is not None:
+            self._problem = self._problem or error_of(told.trouble)
+        elif told.gone and not (self._replies and self._replies[-1].outcome):  # else it ended before the last order
+            self._problem = self._problem or Gone()
+        self._awaited -= not told.more
+        if self._awaited:
+            self.since, self._spent = time.monotonic(), None
+            return
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            if self._problem is not None:
+                answer.set_exception(self._problem)
+            else:
+                answer.set_result(self._replies)
+        self.finish()
+
+    # ---- its end
+
+    def look(self, now: float) -> None:
+        """Kill it if what it does takes too long."""
+        if not self.ready:
+            if now - self.since > BOOT:
+                self.end(WorkerFailed(f"it was not ready after {BOOT:g} s"))
+            return
+        if self._spent is None:
+            self._spent = _processor(self.process.pid)
+        if now - self.since > _LONG and not self._slowed:
+            self._slowed = True
+            _step_back(self.process.pid)
+        limit, age = self.pool.limits.wall, now - self.since
+        if age > limit and (age > 5 * limit or _processor(self.process.pid) - self._spent >= limit):
+            self.end(Overtime(self._replies))
+
+    def _ended(self) -> None:
+        if self.ready:
+            self.end(Died())
+            return
+        said = self.process.complaint()
+        self.end(WorkerFailed(said.splitlines()[-1] if said else "it ended before it was ready"))
+
+    def end(self, reason: Exception) -> None:
+        """Kill it, and tell whoever waits for it."""
+        if self.dead:
+            return
+        self.dead = True
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        self.process.kill()
+        self.pool.left(self)
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(reason)
+        for waiting in self._queue:
+            if not waiting.done():
+                waiting.set_exception(Gone())
+        self._queue.clear()
+
+
+def _give_up(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_exception(Busy())
+
+
+def _step_back(pid: int) -> None:
+    """Let others go first on a processor."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, pid, 10)
+    except OSError:
+        pass  # it has ended
+
+
+def _processor(pid: int) -> float:
+    """Seconds of processor time a process has used; where the system does not tell, of the clock."""
+    try:
+        return _clock((~pid << 3) | 2)  # how Linux numbers the processor clock of another process
+    except OSError:
+        return time.monotonic()
+
+
+_clock: Final[Callable[[int], float]] = getattr(time, "clock_gettime", lambda number: time.monotonic())
+_LEAVES: Final = {leaf.code: leaf for leaf in leaves()}
+
+
+def error_of(trouble: Trouble) -> EverholdError:
+    """An error that was raised in a worker, as it would have been raised here."""
+    leaf = _LEAVES.get(trouble.code)
+    if leaf is None:
+        return WorkerFailed(trouble.message)
+    error = leaf.__new__(leaf)
+    Exception.__init__(error, trouble.message)
+    error.hint = trouble.hint
+    return error

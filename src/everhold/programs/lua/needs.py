@@ -1,0 +1,65 @@
+"""Which other packages a package needs, read from its text: what runs here must need nothing that may not run here.
+
+A package that says plainly what it requires is followed; one that computes the name, or forks programs by name, may
+need anything. What a text hides from this reading is refused when it is required (`reader.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+_COMMENT: Final = re.compile(r"--\[(=*)\[.*?\]\1\]|--[^\n]*", re.DOTALL)
+_REQUIRE: Final = re.compile(r"""\brequire\b(?:\s*\(?\s*(["'])([A-Za-z0-9_-]+)[A-Za-z0-9_.-]*\1)?""")
+_BY_NAME: Final = re.compile(r"\balc\s*\.\s*(fork|pipe|eval)\b")
+_seen: dict[Path, tuple[int, int, frozenset[str] | None]] = {}  # what files need, by their time and size
+
+
+def closed(package: Path, roots: tuple[str, ...], trusted: Callable[[Path], bool]) -> bool:
+    """Whether a package (a folder or a file), and all that it needs, is trusted."""
+    known: set[Path] = set()
+    waiting = [package]
+    while waiting:
+        place = waiting.pop()
+        if place in known:
+            continue
+        known.add(place)
+        if not trusted(place):
+            return False
+        for file in _sources(place):
+            needed = _needs(file)
+            if needed is None:
+                return False
+            waiting += [found for name in needed if (found := _located(name, roots)) is not None]
+    return True
+
+
+def _located(name: str, roots: tuple[str, ...]) -> Path | None:
+    for root in roots:
+        for path in (Path(root, f"{name}.lua"), Path(root, name)):
+            if path.exists():
+                return path
+    return None
+
+
+def _sources(place: Path) -> Iterator[Path]:
+    return iter([place]) if place.is_file() else place.rglob("*.lua")
+
+
+def _needs(file: Path) -> frozenset[str] | None:
+    """The first names of all that a file requires; None if it does not say."""
+    found = file.stat()
+    known = _seen.get(file)
+    if known is None or known[:2] != (found.st_mtime_ns, found.st_size):
+        text = _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
+        known = _seen[file] = found.st_mtime_ns, found.st_size, _read(text)
+    return known[2]
+
+
+def _read(text: str) -> frozenset[str] | None:
+    if _BY_NAME.search(text):
+        return None
+    names = [match[2] for match in _REQUIRE.finditer(text)]
+    return None if None in names else frozenset(names)
