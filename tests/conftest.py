@@ -9,11 +9,10 @@ time: a busy machine is not a failure.
 import asyncio
 import inspect
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from tools.postgres import Server
 
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
@@ -29,7 +28,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
-    """A PostgreSQL server of our own, for all the tests of this process; see tests/postgres.py."""
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL server of our own, for all the tests of this process; see tools/postgres.py."""
+    from tools.postgres import Server  # only here: what is above works in any folder
+
     with Server() as server:
         yield server
