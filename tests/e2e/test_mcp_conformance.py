@@ -22,7 +22,8 @@ LIST = json.loads((ROOT / "tests/data/mcp-conformance.json").read_text(encoding=
 #: The server as users start it, and the same with what the suite calls by name.
 SERVERS = {"everhold mcp": ["-m", "everhold"], "with fixtures": ["-m", "tests.conformance.mcp"]}
 
-pytestmark = [pytest.mark.xdist_group("mcp-conformance"), pytest.mark.timeout(300)]
+# Some checks of the suite give a server half a second.
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

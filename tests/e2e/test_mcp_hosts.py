@@ -422,3 +422,24 @@ def test_installing_needs_no_terminal_and_leaves_standard_input_alone(home: Path
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == f"wrote everhold in {place('cursor')}"
+
+
+WITHOUT = (
+    "import sys; sys.modules['mcp'] = None; from everhold.fronts.cli.app import main; sys.exit(main(sys.argv[1:]))"
+)
+
+
+def test_a_server_that_could_not_start_is_not_installed_but_can_be_taken_out(home: Path) -> None:
+    """Without the extra, hosts would only see an error; whoever removes everhold's extra removes the server after."""
+    assert main(["mcp", "install", "cursor"]) == 0
+    told = {}
+    for verb in ("install", "uninstall"):
+        words = [sys.executable, "-c", WITHOUT, "mcp", verb, "cursor"]
+        done = subprocess.run(words, env={**os.environ, "HOME": str(home)}, capture_output=True, text=True, timeout=60)
+        told[verb] = (done.returncode, done.stderr)
+    assert told["install"] == (
+        2,
+        "error: everhold mcp needs the extra 'mcp' [missing_extra]\nhint: pip install 'everhold[mcp]'\n",
+    )
+    assert told["uninstall"] == (0, "")
+    assert not place("cursor").exists()
