@@ -100,6 +100,26 @@ def test_a_killed_run_goes_on_where_it_was(shop: Path) -> None:
     assert json.loads(done.stdout)["prompt"] == "Refund 7? Why did 7 come back?"
 
 
+def test_ctrl_c_while_a_command_answers_keeps_the_session(shop: Path) -> None:
+    slow = f"{sys.executable} -c 'import time; time.sleep(60)'"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "everhold", "run", "shop.py:refund", "order=7", "--key", "k", "--answer-with", slow],
+        cwd=shop,
+        env={**os.environ, "EVERHOLD_DATABASE_URL": "sqlite:///app.db"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(lambda: "works on llm" in everhold("explain", "k", cwd=shop).stdout)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err.split("\n") == ["", "the session is kept; go on with: everhold run -c k", "", ""]
+    done = everhold("run", "-c", "k", "--answer-with", "cat", cwd=shop)
+    assert json.loads(done.stdout)["prompt"] == "Refund 7? Why did 7 come back?"
+
+
 def test_a_process_without_the_program_can_answer(shop: Path, tmp_path: Path) -> None:
     everhold("run", "shop.py:refund", "order=7", "--key", "k", cwd=shop)
     (shop / "shop.py").rename(shop / "elsewhere.txt")

@@ -15,7 +15,7 @@ from everhold.core.codec import loads
 from everhold.core.errors import BadValue, NotAllowed
 from everhold.core.query import FOR_PEOPLE, Kind
 from everhold.core.status import OpenQuery, Paused, sole
-from everhold.fronts.cli.carry import carry
+from everhold.fronts.cli.carry import carry, kept
 from everhold.fronts.cli.house import (
     House,
     answerer_of,
@@ -77,15 +77,11 @@ def answer_(
             if query is not None:
                 _refuse_nobody(query, name, verdict)
             counted = None if tokens is None else {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
-            status = house.runtime.answer(
-                session_id,
-                UNSET if error is not None else _value(query, value, file, verdict),
-                query_id=query_id,
-                error=error,
-                usage=counted,
-                by=me(name),
-                wait=wait,
-            )
+            said = UNSET if error is not None else _value(query, value, file, verdict)
+            with kept(lambda: house.name(session_id)):
+                status = house.runtime.answer(
+                    session_id, said, query_id=query_id, error=error, usage=counted, by=me(name), wait=wait
+                )
         return carry(house, status, llm=llm, wait=0 if wait is None else wait, as_json=as_json, talks=not given)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -24,18 +26,28 @@ def carry(
     """Go on until the session has ended, or nobody here can answer; tell where it stands, and how to go on."""
     name = house.name(status.session_id)
     talks = talks and at_terminal() and not as_json
-    try:
-        status = _carried(house, status, llm=llm, wait=wait, talks=talks, name=name)
-    except talk.Quit:
-        status = house.runtime.status(status.session_id)
-    except KeyboardInterrupt:
-        click.echo("", err=True)
-        _how_to_go_on(name)
-        raise
+    with kept(lambda: name):
+        try:
+            status = _carried(house, status, llm=llm, wait=wait, talks=talks, name=name)
+        except talk.Quit:
+            status = house.runtime.status(status.session_id)
     code = report(status, name, as_json=as_json, terminal=at_terminal())
     if not isinstance(status, Finished) and not as_json:
         _how_to_go_on(name)
     return code
+
+
+@contextmanager
+def kept(name: Callable[[], str | None]) -> Iterator[None]:
+    """After Ctrl-C, say that the session is kept and how to go on; `name` knows it, or that there is none yet."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("", err=True)
+        found = name()
+        if found is not None:
+            _how_to_go_on(found)
+        raise
 
 
 def _carried(

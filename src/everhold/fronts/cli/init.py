@@ -61,13 +61,13 @@ programs = ["{name}.py"]
 _README: Final = """\
 # {name}
 
-A program that may be killed at any moment and goes on where it was.
+A program that may be killed at any moment and goes on where it was. You are asked what it asks:
 
-    everhold run {name} topic=trains      # you are asked what it asks
-    everhold inbox                        # what is open
-    everhold answer @last                 # go on
-    everhold show @last                   # everything that was said
-    pytest                                # its tests
+    everhold run {name} topic=trains
+    everhold inbox           # what is open
+    everhold answer @last    # go on
+    everhold show @last      # everything that was said
+    pytest                   # its tests
 
 The sessions are in {name}.db; everhold.toml says so.
 """

@@ -66,7 +66,7 @@ def sessions_(
             return json_out({"database": house.database, "sessions": rows})
         columns = ("session", "state", "program", "steps", "moved", "title")
         if listed:
-            table(columns, [_row(info) for info in listed], wide=("title",))
+            table(columns, [_row(info) for info in listed], wide=("program", "title"))
         else:
             click.echo("no sessions")
         footer(house.database)

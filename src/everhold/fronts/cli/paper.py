@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Spaces between two columns.
 GAP: Final = 2
+#: Columns that a cell has at least, if it needs them.
+LEAST: Final = 8
 #: Columns of a terminal that has no room for more than what is needed.
 NARROW: Final = 60
 #: Seconds of work for which no bar is shown.
@@ -82,7 +84,10 @@ def json_out(value: JSON) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequence[str]) -> None:
-    """A table as wide as the terminal; the columns in `wide` share what the others leave."""
+    """A table as wide as the terminal; the columns in `wide` share what the others leave.
+
+    Where the terminal is too narrow for that, each row has lines of its own.
+    """
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
@@ -90,16 +95,41 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequen
     console = Console(markup=False, highlight=False, emoji=False)
     cells = [[line(cell) for cell in row] for row in rows]
     needed = [max(cell_len(text) for text in (name, *texts)) for name, *texts in zip(columns, *cells, strict=True)]
-    left = console.width - sum(width + GAP for name, width in zip(columns, needed, strict=True) if name not in wide)
+    widths = _widths(dict(zip(columns, needed, strict=True)), wide, console.width)
+    if widths is None:
+        return _stacked(columns, cells, console.width)
     grid = Table(box=None, pad_edge=False, header_style="dim", padding=(0, GAP, 0, 0))
-    for name, width in zip(columns, needed, strict=True):
-        if name in wide:
-            share = max(left // len(wide) - GAP, 8)
-            width = min(width, share)
-        grid.add_column(name, no_wrap=True, overflow="ellipsis", width=width)
+    for name in columns:
+        grid.add_column(name, no_wrap=True, overflow="ellipsis", width=widths[name])
     for row in cells:
         grid.add_row(*row)
     console.print(grid)
+    return None
+
+
+def _widths(needed: dict[str, int], wide: Sequence[str], room: int) -> dict[str, int] | None:
+    """How wide each column is: those in `wide` share what is left, and none takes more than it needs.
+
+    None if they cannot have the least that each needs.
+    """
+    widths = {name: width for name, width in needed.items() if name not in wide}
+    left = room - sum(widths.values()) - GAP * len(needed)
+    if left < sum(min(needed[name], LEAST) for name in wide):
+        return None
+    for count, name in enumerate(sorted(wide, key=needed.__getitem__)):
+        widths[name] = min(needed[name], left // (len(wide) - count))
+        left -= widths[name]
+    return widths
+
+
+def _stacked(columns: Sequence[str], cells: list[list[str]], width: int) -> None:
+    """Rows for a narrow terminal: the first cell, and below it the others that are not empty, each with its name."""
+    label = max(map(len, columns)) + GAP
+    for first, *rest in cells:
+        click.echo(line(f"{columns[0]} {first}", width))
+        for name, cell in zip(columns[1:], rest, strict=True):
+            if cell:
+                click.echo(f"  {name:<{label}}{line(cell, max(width - label - 2, LEAST))}")
 
 
 @contextmanager

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from everhold.core.codec import loads
 from everhold.core.errors import AnswerRefused, BadArguments, BadSetting, BadValue, UnknownSession
-from everhold.fronts.cli.carry import carry
+from everhold.fronts.cli.carry import carry, kept
 from everhold.fronts.cli.house import (
     House,
     answerer_of,
     answering,
+    called,
     common,
     json_option,
     misused,
@@ -72,8 +74,17 @@ def run_(
             found = _program(database, program or "")
             call = _called(found, arguments, json_args)
             told = pairs(labels, "--label")
-            status = house.runtime.start(call, key=key, title=title, labels=told, wait=wait)
+            since = time.time()
+            with kept(lambda: _begun(house, found.ref, since)):
+                status = house.runtime.start(call, key=key, title=title, labels=told, wait=wait)
         return carry(house, status, llm=llm, wait=wait, as_json=as_json)
+
+
+def _begun(house: House, program: str, since: float) -> str | None:
+    """What people call the session of this program that moved last, if it did since a moment."""
+    for info in house.runtime.sessions(program=program, newer_than=time.time() - since + 1, limit=1):
+        return called(info.session_id, info.key)
+    return None
 
 
 def _program(database: str | None, name: str) -> Program[Any, Any]:
@@ -165,7 +176,9 @@ def retry_(
     """Go on from a failed session's last answer, with mended code."""
     llm = answerer_of(database, answers, answer_with, at_once, timeout)
     with opened(database, llm=llm, moves=True) as house:
-        status = house.runtime.retry(house.session(session), wait=wait)
+        session_id = house.session(session)
+        with kept(lambda: house.name(session_id)):
+            status = house.runtime.retry(session_id, wait=wait)
         return carry(house, status, llm=llm, wait=wait, as_json=as_json)
 
 

@@ -187,17 +187,31 @@ def test_text_of_models_cannot_steer_the_terminal() -> None:
     assert clean("a\x1b[31mred\x07\nb\tc") == "a�[31mred�\nb\tc"
 
 
-def test_a_table_is_never_wider_than_the_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("columns", [40, 70, 80])
+def test_a_table_is_never_wider_than_the_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     two(cli)
-    cli("run", "shop.py:refund", f"order={'x' * 300}")
-    monkeypatch.setenv("COLUMNS", "70")
-    for words in (["inbox"], ["show", "@last"]):
+    cli("run", "shop.py:refund", f"order={'x' * 300}", "--title", "long " * 30)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words in (["inbox"], ["sessions"], ["usage"], ["show", "@last"]):
         rows = [
             row
             for row in cli(*words).out.splitlines()
-            if not row.startswith(("database", "arguments", "  q-", "program"))
+            if not row.startswith(("database", "arguments", "title", "  q-", "program", "waiting"))
         ]
-        assert max(map(len, rows)) <= 70
+        table = rows[rows.index("") :] if words[0] == "show" else rows
+        assert max(map(len, table)) <= columns, words
+
+
+def test_in_a_narrow_terminal_each_row_has_lines_of_its_own(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli("run", "shop.py:refund", "order=7", "--key", "seven")
+    monkeypatch.setenv("COLUMNS", "40")
+    assert cli("inbox").out.splitlines()[:5] == [
+        "session seven",
+        "  question  q-0",
+        "  kind      llm",
+        "  asked     just now",
+        "  words     Why did 7 come back?",
+    ]
 
 
 def test_ages_are_in_the_largest_unit_that_fits() -> None:
