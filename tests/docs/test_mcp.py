@@ -26,7 +26,7 @@ def test_llms_txt_leads_to_pages_that_exist(link):
     assert (DOCS / link).is_file()
 
 
-@pytest.mark.parametrize("words", [LLMS, lore.INSTRUCTIONS, lore.guide(), *map(lambda n: lore.prompt(n, {}), NAMES)])
+@pytest.mark.parametrize("words", [LLMS, lore.INSTRUCTIONS, lore.guide(), *(lore.prompt(name, {}) for name in NAMES)])
 def test_tools_that_are_named_exist(words):
     for name in re.findall(r"tools? `(\w+)`", words):
         assert name in BY_NAME

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import httpx2
@@ -15,44 +14,30 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from everhold.core.errors import BadSetting
-from everhold.fronts.mcp.http import Guard, is_loopback, place
+from everhold.fronts.mcp.http import Guard, is_loopback, place, serve
 from tests.e2e.mcp_house import Host, answers, build
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @contextmanager
 def serving(folder, *words, **env):
-    """A server process; gives its address, and ends it."""
-    port = free_port()
+    """A server process on a free port; gives its address, and ends it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "everhold", "mcp", "--http", f"127.0.0.1:{port}", *words],
+        [sys.executable, "-m", "everhold", "mcp", "--http", "127.0.0.1:0", *words],
         cwd=folder,
         env={**os.environ, **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        text=True,
     )
     try:
-        _wait_for(port, process)
-        yield f"http://127.0.0.1:{port}/mcp", process
+        said = process.stderr.readline()
+        found = re.fullmatch(r"serving MCP at (http://127\.0\.0\.1:\d+/mcp)\n", said)
+        assert found, said + process.stderr.read()
+        yield found[1], process
     finally:
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=60)
-    assert out == b""
-
-
-def _wait_for(port, process):
-    for _ in range(600):
-        assert process.poll() is None, process.stderr.read().decode()
-        with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise AssertionError("it does not serve")
+    assert out == ""
 
 
 async def test_both_protocols_and_a_killed_server_over_http(tmp_path):
@@ -106,6 +91,13 @@ def test_another_address_without_a_token_is_refused_before_anything_starts(tmp_p
         assert "there is no token [bad_setting]" in done.stderr
         assert "--token" in done.stderr
         assert not re.search("Traceback|Uvicorn", done.stderr)
+
+
+async def test_an_address_that_is_taken_is_a_refusal_in_a_sentence():
+    taken = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with taken, pytest.raises(BadSetting, match="cannot be served: Address already in use"):
+        await serve(None, llm=None, address=address, token=None)
 
 
 # The guard by itself

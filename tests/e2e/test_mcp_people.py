@@ -1,5 +1,6 @@
 """What is for a person is answered by a person: forms where the client shows them, else a command, never a tool."""
 
+import asyncio
 import itertools
 import json
 
@@ -72,8 +73,6 @@ async def test_the_command_it_names_is_the_one_that_works(shop, monkeypatch):
     async with opened() as host:
         told = await decided(host)
     words = told["for_people"][0]["command"].split()[1:]
-    import asyncio
-
     done = await asyncio.to_thread(main, [*words, "--yes", "--as", "ann"])
     assert done == 0
     async with opened() as host:
@@ -140,6 +139,39 @@ async def test_ask_person_asks_again(mode):
         told = await decided(host)
         assert told["status"] == "waiting"
         assert (await host.call("ask_person", session_id=told["session_id"]))["result"] == "sent"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_answer_that_does_not_fit_or_comes_too_late_changes_nothing(mode):
+    """The person is told nothing of schemas: the result says it, and the question stays as it is."""
+    async with opened(mode=mode, elicitation_callback=person({"answer": "Ann"}, {"answer": "forty"})) as host:
+        told = await host.call("run", program="survey")
+        assert told["status"] == "waiting"
+        assert "q-1" in told["person"]
+        session = told["session_id"]
+
+    async def slow(context, params):
+        async with everhold.open() as runtime:
+            await runtime.answer(session, 41, query_id="q-1")
+        return ElicitResult(action="accept", content={"answer": 42})
+
+    async with opened(mode=mode, elicitation_callback=slow) as host:
+        told = await host.call("ask_person", session_id=session)
+        assert told["result"] == ["Ann", 41]
+
+
+async def test_status_waits_for_a_person_who_answers_elsewhere():
+    async with opened() as host:
+        told = await decided(host)
+
+        async def somebody():
+            async with everhold.open() as runtime:
+                await runtime.answer(told["session_id"], True, query_id="q-1", by={"front": "cli", "user": "ann"})
+
+        looking = asyncio.ensure_future(host.call("status", session_id=told["session_id"], wait=60))
+        await asyncio.sleep(0.1)
+        await somebody()
+        assert (await looking)["result"] == "sent"
 
 
 @pytest.mark.parametrize("mode", MODES)

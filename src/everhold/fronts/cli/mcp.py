@@ -64,7 +64,6 @@ def mcp_(
     else:
         from everhold.fronts.mcp.http import serve as serve_http
 
-        click.echo(f"serving MCP at http://{address}/mcp", err=True)
         asyncio.run(serve_http(database, llm=llm, address=address, token=token or None))
 
 

@@ -9,6 +9,7 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any, Final
 
@@ -16,7 +17,16 @@ import msgspec
 from mcp.server.context import ServerRequestContext
 
 from everhold.core.codec import JSON, same
-from everhold.core.errors import AnswerConflict, AnswerFailed, BadRequest, ManyOpenQueries, NoOpenQuery, NotAllowed
+from everhold.core.errors import (
+    AnswerConflict,
+    AnswerFailed,
+    BadRequest,
+    ManyOpenQueries,
+    NoOpenQuery,
+    NotAllowed,
+    StateError,
+    UsageError,
+)
 from everhold.core.journal import Delivery, open_queries
 from everhold.core.query import Kind, Query, Usage, number
 from everhold.core.status import OpenQuery, Paused, Running, Status
@@ -31,6 +41,10 @@ from everhold.runtime import Runtime
 
 #: Seconds a call waits unless it says otherwise.
 WAIT: Final = 30.0
+#: Seconds between two looks at a session that waits for a person.
+POLL: Final = 0.25
+#: Steps in a list of steps, the newest.
+STEPS: Final = 50
 #: Characters of a prompt or an answer in a list of steps.
 PREVIEW: Final = 200
 _ID: Final = re.compile(r"s-[0-9a-f]{16}-[0-9a-f]{24}")
@@ -135,6 +149,7 @@ class Desk:
         status = await self._runtime.status(session_id)
         record = await self._runtime.store.load(session_id, since=-1)
         if given.wait:
+            status = await self._patient(status, given.wait)
             status = (await self.settled(status, "", seen=record.head.n, wait=given.wait)).status
         extra: dict[str, JSON] = {"program": record.birth.program, "steps": record.head.n + 1}
         shown = await self._runtime.snapshot(session_id)
@@ -229,20 +244,27 @@ class Desk:
 
     async def heard(self, put: person.Put, responses: dict[str, Any]) -> Standing:
         """Take what a person said to what was put to them, and say where the session stands."""
-        session_id = put.session_id
-        record = await self._runtime.store.load(session_id, since=-1)
-        status = await self._runtime.status(session_id)
-        for query in reply.others(status):
-            if query.id in put.query_ids and query.id in responses:
-                value = person.answered(query, responses[query.id])
-                if value is not msgspec.UNSET:
-                    status = await self.said(query, value)
-        return await self.settled(status, record.birth.title, seen=record.head.n)
+        record = await self._runtime.store.load(put.session_id, since=-1)
+        standing = Standing(await self._runtime.status(put.session_id), record.birth.title)
+        for query in reply.others(standing.status):
+            if query.id in put.query_ids:
+                await self.said(standing, query, person.answered(query, responses.get(query.id)))
+        settled = await self.settled(standing.status, standing.title, seen=record.head.n)
+        return msgspec.structs.replace(settled, extra=standing.extra)
 
-    async def said(self, query: OpenQuery, value: JSON) -> Status:
-        """Hand on what a person said."""
+    async def said(self, standing: Standing, query: OpenQuery, value: JSON | msgspec.UnsetType) -> bool:
+        """Hand on what a person said, and whether it was an answer that counts."""
+        if value is msgspec.UNSET:
+            standing.extra["person"] = f"{query.id} was not answered here; it stays open"
+            return False
         by = person.who(self._context) | {"through": "elicitation"}
-        return await self._runtime.answer(query.session_id, value, query_id=query.id, by=by, wait=0)
+        try:
+            standing.status = await self._runtime.answer(query.session_id, value, query_id=query.id, by=by, wait=0)
+        except (UsageError, StateError) as error:  # it does not fit, or somebody else was quicker
+            standing.extra["person"] = f"{query.id}: {error}"
+            standing.status = await self._runtime.status(query.session_id)
+            return False
+        return True
 
     # ---- shared
 
@@ -266,6 +288,15 @@ class Desk:
             status = await self._pulse.during(runtime.wait(status.session_id, seconds), teller)
         await teller.rest()
         return Standing(status, title, extra or {})
+
+    async def _patient(self, status: Status, seconds: float) -> Status:
+        """Wait for a person, who answers somewhere else, as long as there is nothing for the model."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        while reply.others(status) and not reply.questions(status) and clock() < end:
+            await asyncio.sleep(POLL)
+            status = await self._runtime.status(status.session_id)
+        return status
 
     def _far(self, status: Status, seconds: float) -> bool:
         """Whether only a timer is waited for that goes off later."""
@@ -311,7 +342,7 @@ def _same(one: Any, other: Any) -> bool:
 def _steps(deliveries: list[Delivery]) -> list[JSON]:
     asked = _asked(deliveries)
     rows: list[JSON] = []
-    for delivery in deliveries:
+    for delivery in deliveries[-STEPS:]:
         answers: list[JSON] = [
             {
                 "query_id": answer.id,

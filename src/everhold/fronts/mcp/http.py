@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import socket
+import sys
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -55,6 +57,7 @@ async def serve(database: str | None, *, llm: Spec, address: str, token: str | N
         error = BadSetting("--http", f"{host} can be reached from other machines, and there is no token")
         error.hint = "Give a secret with --token or EVERHOLD_MCP_TOKEN, or serve 127.0.0.1 only."
         raise error
+    bound = _bound(host, port)
     made = front(database, llm)
     server = made.server()
     app = server.streamable_http_app(
@@ -64,17 +67,31 @@ async def serve(database: str | None, *, llm: Spec, address: str, token: str | N
     )
     config = uvicorn.Config(
         Guard(app, token=token, loopback=is_loopback(host)),
-        host=host,
-        port=port,
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=5,
     )
     await made.open()
+    sys.stderr.write(f"serving MCP at {_url(bound)}\n")
+    sys.stderr.flush()
     try:
-        await uvicorn.Server(config).serve()
+        await uvicorn.Server(config).serve(sockets=[bound])
     finally:
         await made.close()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket at this address; raises `BadSetting` if it cannot be had."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise BadSetting("--http", f"{host}:{port} cannot be served: {error.strerror or error}") from None
+
+
+def _url(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}{PATH}" if ":" in host else f"http://{host}:{port}{PATH}"
 
 
 class Guard:

@@ -15,7 +15,6 @@ from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 import mcp_types as types
-import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
@@ -24,7 +23,7 @@ from mcp.shared.exceptions import MCPError
 from everhold.answerers import Spec
 from everhold.archive import version
 from everhold.core.codec import JSON
-from everhold.core.errors import AnswerRefused, EverholdError
+from everhold.core.errors import EverholdError
 from everhold.fronts.mcp import lore, person, reply
 from everhold.fronts.mcp.desk import Desk, Standing
 from everhold.fronts.mcp.follow import LEVEL, Pulse
@@ -133,15 +132,9 @@ class Front:
         """Ask the person here, one question after the other, until one is not answered or none is left."""
         while asked := person.askable(standing.status):
             query = next(iter(asked.values()))
-            value = await person.ask(context, query, standing.title)
-            if value is msgspec.UNSET:
-                standing.extra["person"] = f"{query.id} was not answered here; it stays open"
+            if not await desk.said(standing, query, await person.ask(context, query, standing.title)):
                 return
-            try:
-                standing.status = (await desk.settled(await desk.said(query, value), standing.title)).status
-            except AnswerRefused as error:
-                standing.extra["person"] = f"{query.id}: {error}; it stays open"
-                return
+            standing.status = (await desk.settled(standing.status, standing.title)).status
 
     def _standing(self, standing: Standing) -> types.CallToolResult:
         shown = reply.told(standing.status, title=standing.title, option=self.house.option, extra=standing.extra)

@@ -92,7 +92,7 @@ class Answers(msgspec.Struct, forbid_unknown_fields=True):
 
 class Look(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
-    steps: Annotated[bool, Meta(description="Also list the steps so far: what was asked and answered.")] = False
+    steps: Annotated[bool, Meta(description="Also list the newest 50 steps: what was asked and answered.")] = False
     wait: Annotated[
         float | None,
         Meta(description=f"Seconds to wait until it ends or has questions; default 0, at most {LONGEST:.0f}."),
