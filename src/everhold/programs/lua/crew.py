@@ -175,8 +175,12 @@ class Worker:
         if not data:
             self._ended()
             return
+        self._inbox += data
+        self._parse()
+
+    def _parse(self) -> None:
+        """Take the frames that are whole."""
         inbox = self._inbox
-        inbox += data
         while len(inbox) >= HEADER.size and not self.dead:
             (size,) = HEADER.unpack_from(inbox)
             if size > self.pool.limits.largest + 2**20:

@@ -6,11 +6,11 @@ descriptors, the Python that runs here, and the folders of the three packages th
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -74,7 +74,7 @@ def folders() -> list[str]:
     """Where everhold, msgspec and lupa are; raises `MissingExtra` without lupa."""
     found = []
     for name in ("everhold", "msgspec", "lupa"):
-        spec = importlib.util.find_spec(name)
+        spec = find_spec(name)
         if spec is None or spec.origin is None:
             raise MissingExtra("lua", "a Lua program")
         found.append(str(Path(spec.origin).resolve().parent.parent))

@@ -115,12 +115,17 @@ class RemoteExecution:
         """Begin in some worker, and again in another if that one dies."""
         self._begun = True
         alone = self._home.deaths(self.birth.id) > 0
-        deaths = 0
+        deaths = failures = 0
         while deaths < DEATHS:
             worker = await self._home.pool().place(alone=alone or deaths > 0)
             try:
                 replies = await worker.work(self._orders(worker, steps, replaying))
             except Gone:
+                continue
+            except WorkerFailed:  # it did not start, or somebody killed it while it did
+                failures += 1
+                if failures > 1:
+                    raise
                 continue
             except Died:
                 deaths += 1
