@@ -119,7 +119,7 @@ def test_a_file_that_was_not_there_is_made_for_its_owner_only_and_goes_again(hos
     assert list(read(host, file)) == ["everhold"]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert main(["mcp", "uninstall", host]) == 0
-    assert not file.exists()
+    assert list(file.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("host", ["vscode", "codex"])
@@ -352,6 +352,13 @@ def test_local_is_one_project_in_the_users_own_file(home: Path) -> None:
     assert found[str(Path.cwd())]["mcpServers"]["everhold"]["type"] == "stdio"
 
 
+def test_a_project_that_the_users_file_did_not_name_is_not_named_after(home: Path) -> None:
+    (home / ".claude.json").write_text('{\n  "numStartups": 7\n}\n')
+    assert main(["mcp", "install", "claude-code", "--scope", "local"]) == 0
+    assert main(["mcp", "uninstall", "claude-code", "--scope", "local"]) == 0
+    assert (home / ".claude.json").read_text() == '{\n  "numStartups": 7\n}\n'
+
+
 def test_another_file_can_be_named(home: Path) -> None:
     assert main(["mcp", "install", "vscode", "--file", "profile/mcp.json"]) == 0
     assert "everhold" in json.loads(Path("profile/mcp.json").read_text())["servers"]
@@ -384,6 +391,7 @@ def test_the_sub_agent_is_written_replaced_and_taken_away(home: Path, capsys: py
     assert "nothing to do" in capsys.readouterr().out
     assert main(["mcp", "agent", "claude-code", "--remove"]) == 0
     assert not file.exists()
+    assert file.with_name("everhold.md.before-everhold").read_text() == first  # it may have been edited
 
 
 def test_somebody_elses_agent_of_that_name_is_left_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

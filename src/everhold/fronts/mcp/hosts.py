@@ -199,15 +199,15 @@ def install(host: Host, place: Place, name: str, command: list[str]) -> bool:
 def uninstall(host: Host, place: Place, name: str) -> bool:
     """Take the server out of a host's file; whether it was there. A file that held nothing else goes with it."""
 
-    def edit(text: str) -> str:
-        there = _server(host, place, name, text) if text.strip() else None
+    def edit(text: str) -> str | None:
+        there = _server(host, place, name, text)
         if there is None:
             return text
         if not is_ours(there):
             raise BadHostFile(str(place.file), f"its server {name!r} does not start everhold", "Take it out by hand.")
         drop = tomltext.drop if host.toml else jsontext.drop
         left = drop(text, (*place.servers, name))
-        return "" if left.strip() in ("", "{}") else left
+        return None if left.strip() in ("", "{}") else left
 
     return rewrite(place.file, edit, makes=False)
 
@@ -234,18 +234,19 @@ def _server(host: Host, place: Place, name: str, text: str) -> Any:
 # ---- files
 
 
-def rewrite(file: Path, edit: Callable[[str], str], *, makes: bool) -> bool:
+def rewrite(file: Path, edit: Callable[[str], str | None], *, makes: bool) -> bool:
     """Edit a file in one move, from what is in it at that moment; whether it changed.
 
-    What was in it is kept beside it. An edit that leaves nothing takes the file away.
+    What was in it is kept beside it. An edit that leaves nothing takes the file away; one that returns None says that
+    nothing in it was anybody else's, and nothing is kept.
     """
     try:
         for _ in range(_TRIES):
             before = file.read_bytes() if file.exists() else None
             if before is None and not makes:
                 return False
-            after = edit((before or b"").decode()).encode()
-            if after == before:
+            after = edit((before or b"").decode())
+            if after is not None and after.encode() == before:
                 return False
             if _replace(file.resolve(), before, after):
                 return True
@@ -258,21 +259,21 @@ def rewrite(file: Path, edit: Callable[[str], str], *, makes: bool) -> bool:
     raise BadHostFile(str(file), "another program keeps writing it", "Close the host and try again.")
 
 
-def _replace(file: Path, before: bytes | None, after: bytes) -> bool:
+def _replace(file: Path, before: bytes | None, after: str | None) -> bool:
     """Put new content in a file's place unless somebody else has just done so."""
     file.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o600 if before is None else file.stat().st_mode & 0o777
     fresh = file.with_name(f".{file.name}.{os.getpid()}.everhold")
-    _write(fresh, after, mode)
+    _write(fresh, (after or "").encode(), mode)
     try:
         if (file.read_bytes() if file.exists() else None) != before:
             return False
-        if before is not None:
+        if before is not None and after is not None:
             _write(file.with_name(file.name + BEFORE), before, mode)
-        if after or before is None:
+        if after:
             os.replace(fresh, file)
         else:
-            file.unlink()
+            file.unlink(missing_ok=True)
         return True
     finally:
         fresh.unlink(missing_ok=True)

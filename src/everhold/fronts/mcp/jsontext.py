@@ -62,15 +62,15 @@ def put(text: str, path: Sequence[str], entry: Entry) -> str:
 
 
 def drop(text: str, path: Sequence[str]) -> str:
-    """The text without the member at `path`, and without the object around it if that is then empty."""
+    """The text without the member at `path`, and without the objects around it that are then empty."""
     wanted = _copy(read(text).value)
-    holder = _reach(wanted, path[:-1])
-    del holder[path[-1]]
-    text = _cut(text, path)
-    if not holder and len(path) > 1:
-        del _reach(wanted, path[:-2])[path[-2]]
-        text = _cut(text, path[:-1])
-    return _checked(text, wanted)
+    while True:
+        holder = _reach(wanted, path[:-1])
+        del holder[path[-1]]
+        text = _cut(text, path)
+        path = path[:-1]
+        if holder or not path:
+            return _checked(text, wanted)
 
 
 # ---- reading
