@@ -1,0 +1,156 @@
+"""Where a Lua program runs: here with the user's trust, else in a worker; and what it may require where it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everhold
+from everhold import Runtime
+from everhold.core.metrics import Metrics
+from everhold.core.session import Birth, Seed, SessionId
+from everhold.packages import trust as marks
+from everhold.packages.trust import trust
+from everhold.programs.lua.host import LuaHost
+from everhold.programs.lua.needs import closed
+from everhold.programs.lua.program import LuaProgram
+
+RUN = "local M = {} function M.run(ctx) return 'ran' end return M"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "home", lambda: tmp_path / "home")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "packages"
+
+
+def package(root: Path, name: str, text: str = RUN, **files: str) -> Path:
+    folder = root / name
+    folder.mkdir(parents=True)
+    (folder / "init.lua").write_text(text)
+    for file, content in files.items():
+        (folder / f"{file}.lua").write_text(content)
+    return folder
+
+
+def runs_here(program: LuaProgram) -> bool:
+    host = LuaHost(lambda ref, version: program, marks.trusted)
+    birth = Birth(
+        id=SessionId("s-1"),
+        program=program.ref,
+        args={"code": "return 1"} if program.is_text else {},
+        created_at=0.0,
+        seeds=[Seed(0, "00")],
+    )
+    return not host.begin(birth, Metrics()).remote
+
+
+def in_root(root: Path, name: str) -> LuaProgram:
+    return LuaProgram.package(root / name, roots=[root])
+
+
+def test_text_never_runs_here() -> None:
+    assert not runs_here(LuaProgram("lua:code"))
+
+
+def test_a_package_runs_here_once_it_is_trusted_and_until_it_changes(root: Path) -> None:
+    folder = package(root, "one")
+    before = runs_here(in_root(root, "one"))
+    trust(folder)
+    trusted = runs_here(in_root(root, "one"))
+    (folder / "init.lua").write_text(RUN + "--")
+    assert (before, trusted, runs_here(in_root(root, "one"))) == (False, True, False)
+
+
+def test_a_file_runs_here_once_it_is_trusted(tmp_path: Path) -> None:
+    file = tmp_path / "one.lua"
+    file.write_text("return 1")
+    before = runs_here(LuaProgram.file(file))
+    trust(file)
+    assert (before, runs_here(LuaProgram.file(file))) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "here"),
+    [
+        ("local other = require('other')", True),
+        ('local other = require "other.part"', True),
+        ("local other = require('strange')", False),
+        ('local strange = require "strange.part"', False),
+        ("local own = require('one.part')", True),
+        ("local missing = require('nowhere')", True),
+        ("-- this does not require anything", True),
+        ("--[[ require(x) ]]", True),
+        ("local x = require(ctx.name)", False),
+        ("local load = require", False),
+        ("alc.fork({'other'}, {})", False),
+        ("alc.pipe({'other'}, {})", False),
+    ],
+)
+def test_a_trusted_package_runs_here_if_all_that_it_needs_is_trusted(root: Path, text: str, here: bool) -> None:
+    package(root, "strange", part="return 1")
+    trust(package(root, "other", part="return 1"))
+    trust(package(root, "one", text, part="return 1"))
+    assert runs_here(in_root(root, "one")) is here
+
+
+def test_needs_are_followed_through_others(root: Path) -> None:
+    package(root, "strange")
+    for name, needed in (("one", "two"), ("two", "three"), ("three", "one"), ("four", "strange"), ("five", "four")):
+        trust(package(root, name, f"require '{needed}'"))
+    roots = (str(root),)
+    assert [closed(root / name, roots, marks.trusted) for name in ("one", "three", "four", "five")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_what_a_text_hides_is_refused_when_it_is_required(root: Path) -> None:
+    """The reading of texts can be deceived; the door cannot."""
+    package(root, "strange")
+    hidden = "local M = {} function M.run(ctx) return _G['req' .. 'uire']('strange') end return M"
+    trust(package(root, "one", hidden))
+    outcome = ran(in_root(root, "one"))
+    assert outcome.kind == "LuaError"
+    assert "its package is not trusted; see `everhold pkg trust`" in outcome.error
+
+
+def test_a_strange_package_may_require_what_it_likes_in_its_worker(root: Path) -> None:
+    package(root, "strange", "return 'found'")
+    package(root, "one", "local M = {} function M.run(ctx) return require('strange') end return M")
+    assert ran(in_root(root, "one")).value == "found"
+
+
+def ran(program: LuaProgram) -> Any:
+    with everhold.open_blocking("memory://") as runtime:
+        status: Any = runtime.start(program())
+    return status.outcome
+
+
+async def test_a_session_goes_on_when_its_package_loses_the_trust(root: Path) -> None:
+    """Where it runs makes no difference to what it asks."""
+    text = "local M = {} function M.run(ctx) return alc.llm('one') .. alc.llm('two') end return M"
+    folder = package(root, "one", text)
+    trust(folder)
+    async with everhold.open("memory://") as runtime:
+        status = await runtime.start(in_root(root, "one")())
+        here = _is_here(runtime, status.session_id)
+        (folder / "more.lua").write_text("return 1")
+        runtime._sessions.drop(runtime._sessions.all()[0])
+        await runtime.answer(status.session_id, "a")
+        assert (here, _is_here(runtime, status.session_id)) == (True, False)
+        done: Any = await runtime.answer(status.session_id, "b")
+        assert done.outcome.value == "ab"
+
+
+def _is_here(runtime: Runtime, session_id: str) -> bool:
+    live: Any = runtime._sessions.cached(session_id)
+    return not live.execution.remote
