@@ -137,7 +137,7 @@ async def opened(database=None, *, llm=None, mode="auto", **options):
     made = front(None if database is None else str(database), llm)
     try:
         async with Client(made.server(), mode=mode, **options) as client:
-            yield Host(client)
+            yield Host(client, made)
     finally:
         await made.close()
 
@@ -152,8 +152,8 @@ def command(folder: Path, *words: str, **env: str) -> StdioServerParameters:
 class Host:
     """A client that remembers nothing but the last result."""
 
-    def __init__(self, client):
-        self.client = client
+    def __init__(self, client, front=None):
+        self.client, self.front = client, front
         self.last = None
         self.text = ""
 

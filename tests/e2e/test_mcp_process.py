@@ -7,13 +7,15 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from mcp import Client
 
 import everhold
-from everhold.fronts.mcp.reply import refused
 from tests.e2e.mcp_house import Host, answers, asked, build, command, last_json, opened
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -242,12 +244,48 @@ async def test_bad_settings_are_told_by_each_tool_and_mended_while_it_runs(shop)
         assert (await host.call("run", program="greet"))["status"] == "needs_response"
 
 
-async def test_a_database_that_cannot_be_written_says_so(shop):
-    from everhold.core.errors import ReadOnlyStore
+READS_ONLY = """
+import asyncio
+from tests.e2e.mcp_house import opened
+from tests.fault.test_file import unprivileged
 
-    told = refused(ReadOnlyStore("app.db"))
-    assert told["code"] == "read_only_store"
-    assert "right to write" in told["hint"]
+async def story():
+    async with opened() as host:
+        print(await host.refused("run", program="greet"))
+
+unprivileged()
+asyncio.run(story())
+"""
+
+
+@pytest.mark.parametrize("what", ["app.db", "."])
+async def test_a_database_that_cannot_be_written_says_so(shop, what):
+    """Read-only file, or read-only folder; in a process that has no right to overrule that."""
+    await _made(shop / "app.db")
+    (shop / what).chmod(0o500)
+    done = subprocess.run(
+        [sys.executable, "-c", READS_ONLY],
+        cwd=shop,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    (shop / what).chmod(0o700)
+    assert done.stdout.strip() in ("read_only_store", "store_unavailable"), done.stderr
+
+
+async def test_a_database_that_another_process_locks_says_so_and_is_used_afterwards(shop):
+    async with opened() as host:
+        session = await host.paused("greet")
+        (await host.front.house.runtime()).store._group._patience = 0.2
+        other = sqlite3.connect(shop / "app.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        assert await host.refused("run", program="greet") == "store_busy"
+        assert (await host.call("status", session_id=session))["status"] == "needs_response"
+        other.execute("ROLLBACK")
+        other.close()
+        assert (await host.call("run", program="greet"))["status"] == "needs_response"
 
 
 # What a call tells while it waits
