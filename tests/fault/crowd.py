@@ -3,10 +3,17 @@
 import asyncio
 
 import everhold
+import everhold.stores.postgres  # so that children need not
 from everhold.core.status import OpenQuery
+from everhold.ports.store import Store
 from everhold.runtime import Runtime
-from everhold.stores.sqlite import SQLiteStore
+from everhold.stores.choice import store
 from tests.fault.victim import answered, ladder, say
+
+
+def at(path: str) -> Store:
+    """The store of a file, or at an address."""
+    return store(path if "://" in path else f"sqlite:///{path}")
 
 
 @everhold.program
@@ -21,14 +28,14 @@ async def meeting(ctx: everhold.Context, rounds: int, people: int) -> list:
 
 
 async def prepare(path: str, meetings: int, rounds: int, people: int) -> None:
-    async with Runtime(SQLiteStore(path)) as runtime:
+    async with Runtime(at(path)) as runtime:
         for n in range(meetings):
             await runtime.start(meeting(rounds=rounds, people=people), key=f"meeting-{n}")
 
 
 async def attend(path: str, person: int, meetings: int, rounds: int, rungs: int) -> None:
     """Say one's part in every meeting, and climb a ladder of one's own beside."""
-    async with Runtime(SQLiteStore(path)) as runtime:
+    async with Runtime(at(path)) as runtime:
         await asyncio.gather(_meet(runtime, person, meetings, rounds), _climb(runtime, person, rungs))
 
 
@@ -62,7 +69,7 @@ async def _climb(runtime: Runtime, person: int, rungs: int) -> None:
 
 async def count(path: str, key: str, times: int) -> None:
     """Raise one shared number again and again."""
-    async with Runtime(SQLiteStore(path)) as runtime:
+    async with Runtime(at(path)) as runtime:
         say("sum", await runtime.run(counting(times=times), key=key))
 
 
@@ -81,7 +88,7 @@ def nothing() -> None:
 
 async def begin(path: str, key: str) -> None:
     """Start the session with this key, as others do at the same moment."""
-    async with Runtime(SQLiteStore(path)) as runtime:
+    async with Runtime(at(path)) as runtime:
         status = await runtime.start(ladder(rungs=1), key=key)
         say("id", status.session_id)
 

@@ -45,6 +45,7 @@ _FOR_GOOD: Final = (
     "could not translate host name",
     "failed to resolve host",
     "permission denied",
+    "connection is bad: invalid",
 )
 _AWAY: Final = "Start the server, or check the address with `everhold info`; nothing is lost meanwhile."
 
@@ -88,7 +89,7 @@ class Lines:
                 line = await psycopg.AsyncConnection.connect(autocommit=True, prepare_threshold=None, **self._facts)
                 return await self._introduced(line)
             except psycopg.Error as error:
-                words = _last_words(error)
+                words = _words(error)
                 if any(sign in words for sign in _FOR_GOOD):
                     raise StoreUnavailable(self.where, words, "Check name, user, password and rights.") from None
                 if self._closed or loop.time() + wait > deadline:
@@ -223,9 +224,9 @@ class Lines:
 # ---- what errors mean
 
 
-def _last_words(error: psycopg.Error) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1].removeprefix("FATAL:  ").strip() if lines else type(error).__name__
+def _words(error: psycopg.Error) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].rpartition("FATAL:  ")[2].removeprefix("connection failed: ")
 
 
 def passing(error: psycopg.Error) -> bool:
@@ -235,7 +236,7 @@ def passing(error: psycopg.Error) -> bool:
 
 def translated(error: psycopg.Error, where: str) -> EverholdError:
     """An error of the server in our words; nothing of what was asked has happened."""
-    state, words = error.sqlstate or "", _last_words(error)
+    state, words = error.sqlstate or "", _words(error)
     if state in ("40001", "40P01", "55P03", "57014"):
         return StoreBusy(where, 0)
     if state in ("53100", "53200", "54000"):

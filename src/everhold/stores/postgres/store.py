@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 DURABILITY: Final = ("process", "mixed", "power")
 #: Seconds that opening waits for a server that does not answer.
-OPENING: Final = 5.0
+OPENING: Final = 2.0
 _SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 

@@ -1,0 +1,465 @@
+"""What goes wrong with a server: it restarts, it stays away, lines break in a commit, others get in the way."""
+
+import asyncio
+import signal
+
+import psycopg
+import pytest
+
+import everhold
+from everhold.core.errors import (
+    BadSetting,
+    MissingExtra,
+    Overtaken,
+    ReadOnlyStore,
+    StoreDamaged,
+    StoreNewer,
+    StoreUnavailable,
+)
+from everhold.core.query import Kind
+from everhold.core.session import SessionId
+from everhold.ports.store import Effect, Filter, Letter, Write
+from everhold.runtime import Runtime
+from everhold.stores.choice import store as store_at
+from everhold.stores.postgres import PostgresStore
+from everhold.testing.conformance.build import ask, begin, birth, head, mark, move, start, step
+from everhold.testing.conformance.room import everything, in_time, opened, refusals
+from everhold.testing.faults import Nursery, all_lines
+from tests.fault.wire import Wire
+from tests.postgres import fresh
+from tools.postgres import Pooler
+
+pytestmark = pytest.mark.xdist_group("postgres")
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    with Nursery("tests.fault.crowd") as found:
+        yield found
+
+
+def through(wire, server, schema="everhold"):
+    return f"postgresql://postgres@127.0.0.1:{wire.port}/postgres?schema={schema}"
+
+
+def laden(record, words):
+    """A change with a bit of everything that must not happen twice."""
+    return step(
+        record,
+        answers={0: words},
+        asked=[ask(1, Kind.CALL)],
+        effects=[Effect(1, "ada", 1.0)],
+        letters=[Letter("signal", words, 1.0), Letter("signal", words, 1.0, to=SessionId("s-other"))],
+        writes=[Write("n", "k", [words], 0)],
+        births=[(birth("s-child", parent=record.birth.id), head())],
+        tip={"mail": 1},
+    )
+
+
+# ---- a line breaks in the middle of a commit
+
+
+@pytest.mark.parametrize("landed", [False, True])
+@pytest.mark.parametrize("light", [False, True])
+async def test_a_line_that_breaks_in_a_commit(postgres, landed, light):
+    """Before or after it landed: the commit is acknowledged, and has happened once."""
+    url = fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire, postgres))) as store:
+        await begin(store, "s-other")
+        record = await begin(store, "s-1", ask(0))
+        change = step(record, answers={0: "needle"}, asked=[ask(1)], light=True) if light else laden(record, "needle")
+        wire.lose(b"needle", landed=landed)
+
+        await in_time(store.commit(change, 1))
+
+        assert wire.lost.is_set()
+        async with opened(PostgresStore(url)) as other:
+            found = await other.load("s-1")
+            assert (found.head.revision, [one.n for one in found.deliveries]) == (2, [0, 1])
+            assert [letter.body for letter in found.letters] == ([] if light else ["needle"])
+            assert len((await other.load("s-other")).letters) == (0 if light else 1)
+            assert await other.value("n", "k") == ((None, 0) if light else (["needle"], 1))
+            assert await other.verify() == []
+
+
+@pytest.mark.parametrize("landed", [False, True])
+async def test_a_line_that_breaks_under_many(postgres, landed):
+    """Ten changes in one transaction, one of them late: nine have happened once, and only the late one is refused."""
+    fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire, postgres))) as store:
+        records = [await begin(store, f"s-{n}", ask(0)) for n in range(10)]
+        await move(store, records[4], answers={0: "first"})
+        changes = [step(one, answers={0: f"needle {n}"}, light=n % 2 == 0) for n, one in enumerate(records)]
+        wire.lose(b"needle 7", landed=landed)
+
+        refused = await in_time(refusals(*(store.commit(change, 1) for change in changes)))
+
+        assert wire.lost.is_set()
+        assert [type(error) for error in refused] == [Overtaken if n == 4 else type(None) for n in range(10)]
+        found = [(await store.load(f"s-{n}")).deliveries[1:] for n in range(10)]
+        assert [[one.answers[0].value for one in rest] for rest in found] == [
+            ["first"] if n == 4 else [f"needle {n}"] for n in range(10)
+        ]
+
+
+@pytest.mark.parametrize("light", [False, True])
+@pytest.mark.parametrize("landed", [False, True])
+async def test_somebody_else_moves_on_before_the_outcome_is_known(postgres, landed, light):
+    """What had landed is acknowledged although others went on from there; what had not is overtaken."""
+    url = fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire, postgres))) as store:
+        record = await begin(store, "s-1", ask(0))
+        letters = [] if light else [Letter("signal", "once", 1.0)]
+        change = step(record, answers={0: "needle"}, asked=[ask(1)], light=light, letters=letters)
+        wire.lose(b"needle", landed=landed)
+        committing = asyncio.ensure_future(store.commit(change, 1))
+        await in_time(wire.lost.wait())
+        wire.open = False
+        wire.cut()
+        async with opened(PostgresStore(url)) as other:
+            seen = await other.load("s-1")
+            assert seen.head.revision == (2 if landed else 1)
+            await move(other, seen, answers={1 if landed else 0: "other"}, asked=[ask(2)])
+        wire.open = True
+
+        (refused,) = await in_time(refusals(committing))
+
+        assert type(refused) is (type(None) if landed else Overtaken)
+        found = await store.load("s-1")
+        assert found.head.revision == (3 if landed else 2)
+        assert len(found.letters) == (1 if landed and not light else 0)
+
+
+async def test_a_birth_whose_acknowledgement_is_lost(postgres):
+    """A session is born once, and its key is not taken from it by itself."""
+    fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire, postgres))) as store:
+        await begin(store, "s-0")
+        wire.lose(b"needle", landed=True)
+
+        await in_time(store.commit(start("s-1", ask(0), key="needle"), 0))
+
+        assert wire.lost.is_set()
+        assert await store.find("needle") == "s-1"
+        assert len(await store.list(Filter())) == 2
+
+
+async def test_a_delete_whose_acknowledgement_is_lost(postgres):
+    """It is gone, and that is what is said."""
+    fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire, postgres))) as store:
+        await begin(store, "s-needle")
+        wire.lose(b"pg_notify", landed=True)
+
+        assert await in_time(store.delete("s-needle", 1)) == 0
+        assert await store.list(Filter()) == []
+
+
+# ---- the server goes
+
+
+@everhold.program
+async def ladder(ctx: everhold.Context, rungs: int) -> list[str]:
+    return [await ctx.llm(f"rung {rung}") for rung in range(rungs)]
+
+
+async def restarted(server, how):
+    """Restart it while the loop goes on. (It ends with the thread that started it: that must be this one.)"""
+    await asyncio.to_thread(server.stop, how)
+    await asyncio.sleep(0.1)
+    server.start()
+
+
+async def echo(query):
+    await asyncio.sleep(0.005)
+    return query.prompt
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+async def test_the_server_restarts_under_running_sessions(postgres, how):
+    """In good order or as after a crash: all sessions end as if nothing had happened."""
+    url = fresh(postgres)
+    async with Runtime(PostgresStore(url), llm=echo) as runtime:
+        running = [asyncio.ensure_future(runtime.run(ladder(rungs=30), key=f"k{n}")) for n in range(8)]
+        await asyncio.sleep(0.1)
+        await restarted(postgres, how)
+        results = await asyncio.wait_for(asyncio.gather(*running), 60)
+
+        assert results == [[f"rung {rung}" for rung in range(30)]] * 8
+        assert await runtime.verify() == []
+
+
+async def test_a_server_that_stays_away(postgres):
+    """Reading and writing are refused, with what to do; when it is back, the same store goes on."""
+    url = fresh(postgres)
+    async with opened(PostgresStore(url, patience=0.5)) as store:
+        record = await begin(store, "s-1", ask(0))
+        postgres.stop()
+        try:
+            with pytest.raises(StoreUnavailable) as reading:
+                await in_time(store.load("s-1"))
+            with pytest.raises(StoreUnavailable) as writing:
+                await in_time(store.commit(step(record, answers={0: "a"}), 1))
+            with pytest.raises(StoreUnavailable):
+                await in_time(PostgresStore(url, patience=0.1).open())
+        finally:
+            postgres.start()
+
+        assert "Start the server" in reading.value.hint
+        assert writing.value.hint
+        assert (await store.load("s-1")).head.revision == 1
+        await move(store, record, answers={0: "a"})
+
+
+async def test_a_waiting_process_hears_again_after_a_restart(postgres):
+    """Who listens goes on to hear of others when the server is back."""
+    url = fresh(postgres)
+    async with opened(PostgresStore(url)) as one, opened(PostgresStore(url)) as two:
+        woken = asyncio.Event()
+        one.listen(woken.set)
+        await in_time(woken.wait())
+        await restarted(postgres, signal.SIGINT)
+        await begin(two, "s-1")
+        woken.clear()
+        for n in range(2, 100):
+            if woken.is_set():
+                break
+            await begin(two, f"s-{n}")
+            await asyncio.sleep(0.1)
+
+        assert woken.is_set()
+        assert await one.changed()
+
+
+# ---- many processes
+
+
+def test_processes_make_the_tables_and_start_one_key_at_once(postgres, nursery):
+    """Eight processes open an empty database at once: the tables are made once, and the key is one session."""
+    postgres.run("DROP SCHEMA IF EXISTS race CASCADE")
+    children = [nursery.start("begin", path=f"{postgres.url}?schema=race", key="same") for _ in range(8)]
+    ids = {line for lines in all_lines(children) for line in lines}
+    assert [child.wait() for child in children] == [0] * 8
+    assert len(ids) == 1
+
+
+def test_processes_count_together_on_a_server(postgres, nursery):
+    """Four processes raise one durable number 15 times each: none of the 60 is lost."""
+    url = fresh(postgres)
+    children = [nursery.start("count", path=url, key=f"count-{n}", times=15) for n in range(4)]
+    sums = all_lines(children)
+    assert [child.wait() for child in children] == [0] * 4
+    assert max(float(words.split(" ")[1]) for [words] in sums) == 60
+
+
+async def test_processes_answer_the_same_sessions_on_a_server(postgres, nursery):
+    """Three processes attend the same meetings: everybody's words are there once, and one wins where they compete."""
+    url = fresh(postgres)
+    assert nursery.run("prepare", path=url, meetings=3, rounds=4, people=3)[0] == 0
+    children = [nursery.start("attend", path=url, person=n, meetings=3, rounds=4, rungs=10) for n in range(3)]
+    heard = [line.split(" ") for lines in all_lines(children) for line in lines]
+    assert [child.wait() for child in children] == [0] * 3
+
+    async with opened(PostgresStore(url)) as store:
+        records = [await store.load(one.birth.id) for one in await store.list(Filter())]
+        assert [record.head.state for record in records] == ["completed"] * 6
+        assert await store.verify() == []
+    assert {words[3] for words in heard if words[0] == "refused"} <= {"answer_conflict"}
+
+
+# ---- others get in the way
+
+
+async def test_a_lock_of_somebody_else_stops_only_its_session(postgres):
+    """While a program holds the row of one session, the others go on; the one lands when the row is free."""
+    url = fresh(postgres)
+    async with opened(PostgresStore(url)) as store:
+        held, free = await begin(store, "s-held", ask(0)), await begin(store, "s-free", ask(0))
+        with psycopg.connect(postgres.url) as stranger:
+            stranger.execute("SELECT 1 FROM everhold.head_1 WHERE ref = %s FOR UPDATE", (held.head.ref,))
+            waiting = asyncio.ensure_future(store.commit(step(held, answers={0: "a"}), 1))
+            await asyncio.sleep(0)
+
+            await in_time(store.commit(step(free, answers={0: "a"}), 1))
+
+            assert not waiting.done()
+        await in_time(waiting)
+        assert (await store.load("s-held")).head.revision == 2
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("journal", "answers = replace(answers, 'said', 'sajd')"),
+        ("journal", "n = n + 100"),
+        ("head_1", "revision = revision + 1"),
+        ("session", "birth = replace(birth, 'story', 'stork')"),
+        ("session", 'labels = \'{"a": "b"}\''),
+        ("notice", "query = replace(query, 'question', 'questyon')"),
+        ("effect", "worker = 'bob'"),
+        ("letter", "body = '2'"),
+        ("value", "value = '[2]'"),
+    ],
+)
+async def test_a_row_that_somebody_changed(postgres, table, change):
+    """`verify` finds it."""
+    url = fresh(postgres)
+    async with opened(PostgresStore(url)) as store:
+        record = await begin(store, "s-1", ask(0), ask(1, Kind.INPUT), ask(2, Kind.CALL))
+        record = await mark(store, record, effects=[Effect(2, "ada", 1.0)], writes=[Write("n", "k", [1], 0)])
+        record = await move(store, record, answers={0: "said"}, letters=[Letter("signal", 1, 1.0)], tip={"mail": 1})
+        assert await store.verify() == []
+
+        postgres.run(f"UPDATE everhold.{table} SET {change} WHERE true")
+
+        assert await store.verify() != []
+        if table == "head_1":
+            with pytest.raises(StoreDamaged):
+                await store.load("s-1")
+
+
+async def test_a_schema_of_a_newer_format(postgres):
+    """It is refused before anything is written, also by a process that had it open."""
+    url = fresh(postgres, "newer")
+    async with opened(PostgresStore(url)) as store:
+        record = await begin(store, "s-1", ask(0))
+        postgres.run("UPDATE newer.about SET format = 99; ALTER TABLE newer.head_1 RENAME TO head_99")
+
+        with pytest.raises(StoreNewer):
+            await store.commit(step(record, answers={0: "a"}, light=True), 1)
+        with pytest.raises(StoreNewer):
+            await store.load("s-1")
+        with pytest.raises(StoreNewer) as refused:
+            await PostgresStore(url).open()
+    postgres.run("DROP SCHEMA newer CASCADE")
+    assert (refused.value.found, refused.value.known) == (99, 1)
+
+
+@pytest.mark.parametrize("table", ["about (product text, format int)", "about (x int)", "orders (id int)"])
+async def test_a_schema_of_another_program(postgres, table):
+    """It is refused, and left as it is."""
+    postgres.run(f"DROP SCHEMA IF EXISTS shop CASCADE; CREATE SCHEMA shop; CREATE TABLE shop.{table}")
+
+    with pytest.raises(StoreUnavailable) as refused:
+        await PostgresStore(f"{postgres.url}?schema=shop").open()
+
+    assert "?schema=" in refused.value.hint
+    assert len(postgres.run("SELECT 1 FROM pg_tables WHERE schemaname = 'shop'")) == 1
+
+
+async def test_a_user_without_rights(postgres):
+    """Who may not make tables is told how somebody else can; who may only read is told so."""
+    postgres.run("DROP SCHEMA IF EXISTS mine CASCADE; DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN")
+    guest = postgres.url.replace("postgres@", "guest@") + "?schema=mine"
+    with pytest.raises(StoreUnavailable) as refused:
+        await PostgresStore(guest).open()
+    assert "--print-sql" in refused.value.hint
+
+    fresh(postgres, "mine")
+    rights = "GRANT USAGE ON SCHEMA mine TO guest; GRANT ALL ON ALL TABLES IN SCHEMA mine TO guest"
+    postgres.run(f"{rights}; GRANT ALL ON ALL SEQUENCES IN SCHEMA mine TO guest")
+    async with opened(PostgresStore(guest)) as store:
+        await begin(store, "s-1")
+    async with opened(PostgresStore(guest)) as store:
+        postgres.run("ALTER ROLE guest SET default_transaction_read_only = on")
+        postgres.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'guest'")
+        with pytest.raises(ReadOnlyStore):
+            await begin(store, "s-2")
+    postgres.run("DROP OWNED BY guest; DROP ROLE guest; DROP SCHEMA mine CASCADE")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        ("{url}x", StoreUnavailable, "does not exist"),
+        ("{url}?schema=pg_x", BadSetting, "should be letters"),
+        ("{url}?schema=", BadSetting, "should be letters"),
+        ("{url}?nonsense=1", BadSetting, "nonsense"),
+        ("postgresql://127.0.0.1:notaport/x", StoreUnavailable, "notaport"),
+        ("mysql://x", BadSetting, "postgresql://"),
+    ],
+)
+async def test_a_wrong_address(postgres, wrong, error, words):
+    """It is told at once, in a sentence, without the password."""
+    with pytest.raises(error) as refused:
+        await in_time(PostgresStore(wrong.format(url=postgres.url)).open())
+
+    assert words in str(refused.value)
+
+
+def test_a_missing_library_is_told(monkeypatch):
+    """With the command that installs it."""
+    monkeypatch.setitem(__import__("sys").modules, "everhold.stores.postgres", None)
+
+    with pytest.raises(MissingExtra) as refused:
+        store_at("postgresql://host/db")
+
+    assert refused.value.hint == "pip install 'everhold[postgres]'"
+
+
+async def test_a_password_is_never_shown():
+    """Not in `where`, which every error quotes."""
+    store = PostgresStore("postgresql://ada:secret@host:5432/db?schema=mine&sslmode=require")
+
+    assert store.where == "postgresql://ada@host:5432/db?schema=mine"
+
+
+async def test_a_pooler_in_between(postgres, caplog):
+    """Through pgbouncer in transaction mode everything works, hearing by looking, and a warning says so."""
+    fresh(postgres)
+    with Pooler(postgres) as pooler:
+        async with opened(PostgresStore(pooler.url)) as one, opened(PostgresStore(pooler.url)) as two:
+            records = [await begin(one, f"s-{n}", ask(0)) for n in range(20)]
+            changes = [step(each, answers={0: "a"}, light=n % 2 == 0) for n, each in enumerate(records)]
+            await asyncio.gather(*((one, two)[n % 2].commit(change, 1) for n, change in enumerate(changes)))
+            assert await everything(one) == await everything(two)
+            assert await two.verify() == []
+
+            woken = asyncio.Event()
+            one.listen(woken.set)
+            for _ in range(100):
+                if one.stats()["hears"] == "by looking":
+                    break
+                await asyncio.sleep(0.1)
+            woken.clear()
+            await begin(two, "s-late")
+            await in_time(woken.wait())
+
+            assert await one.changed()
+            assert one.stats()["pooled"]
+    assert "does not deliver notifications" in caplog.text
+
+
+@pytest.mark.parametrize("light", [False, True])
+async def test_a_large_text_with_nul(postgres, light):
+    """A large text with signs that SQL cannot hold is kept as given, and the views can be read beside it."""
+    url = fresh(postgres)
+    large = "0123456\0\\u0000é\1" * 120_000
+    async with opened(PostgresStore(url)) as store:
+        record = await begin(store, "s-1", ask(0))
+        record = await move(store, record, answers={0: large}, asked=[ask(1)], light=light)
+
+        assert record.deliveries[1].answers[0].value == large
+    (shown,) = postgres.run("SELECT value FROM everhold.answers_v")
+    assert shown[0] == large.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+@pytest.mark.parametrize(
+    ("level", "plain", "durable"), [("process", "off", "on"), ("mixed", "off", "on"), ("power", "on", "on")]
+)
+async def test_each_level_waits_for_the_disk_as_it_says(postgres, level, plain, durable):
+    """`synchronous_commit` of a commit is off or on, by level and by what the change asks."""
+    url = fresh(postgres, "levels")
+    postgres.run(
+        "CREATE TABLE IF NOT EXISTS public.seen (n int8, strength text); TRUNCATE public.seen;"
+        "CREATE OR REPLACE FUNCTION public.see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " INSERT INTO public.seen VALUES (NEW.n, current_setting('synchronous_commit')); RETURN NEW; END $$;"
+        "CREATE OR REPLACE TRIGGER see AFTER INSERT ON levels.journal FOR EACH ROW EXECUTE FUNCTION public.see()"
+    )
+    async with opened(PostgresStore(url, durability=level)) as store:
+        record = await begin(store, "s-1", ask(0))
+        record = await move(store, record, answers={0: "a"}, asked=[ask(1)], light=True)
+        record = await move(store, record, answers={1: "a"}, asked=[ask(2)], durable=True)
+        record = await move(store, record, answers={2: "a"}, asked=[ask(3)])
+
+    assert postgres.run("SELECT strength FROM public.seen ORDER BY n") == [(plain,), (plain,), (durable,), (plain,)]
