@@ -2,6 +2,7 @@
 
 FOLDER stands for a folder that holds `secret.txt` (it says `the secret`) and `evil.lua` (it returns that). What a
 program must never get hold of is that text; what it must never do is change the folder, print, or outlive its limits.
+The package `bomb` forks itself, twice.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ ERROR = ("failed", "LuaError", "")
 LARGE = ("failed", "too_large", "bytes at once")
 COMPLETED = ("completed", "", "")
 PAUSED = ("paused", "", "")
+#: The call itself is refused, and nothing of the session is kept.
+REFUSED = ("refused", "spinning", "reads and writes of durable values")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,9 @@ class Attack:
     ends: tuple[tuple[str, str, str], ...]  # any of these
     code: str
 
+
+#: The source of the package `bomb`.
+PACKAGE = "return {run = function(ctx) return alc.fork({'bomb', 'bomb'}, ctx, {on_error = 'abort'}) end}"
 
 SPIN = "local function spin() while true do end end "
 #: A pattern of ten lazy parts on a long text: the engine tries more ways than there is time for.
@@ -315,5 +321,13 @@ TABLE = (
         (SPINNING, LARGE, MEMORY, ERROR),
         "local i = 0 while true do i = i + 1 alc.stats.record('k' .. i, i) end",
     ),
+    Attack(
+        "state",
+        Bite.HANGS,
+        (REFUSED, SPINNING),
+        "local i = 0 while true do i = i + 1 alc.state.set('k' .. i, i) end",
+    ),
+    Attack("forks", Bite.CONFUSES, (ERROR, COMPLETED), "return alc.fork({'bomb', 'bomb'}, {}, {on_error = 'abort'})"),
+    Attack("questions", Bite.HANGS, (PAUSED,), "while true do alc.llm('one more?') end"),
     Attack("numbers", Bite.CONFUSES, (COMPLETED,), "return {0/0, 1/0, -1/0}"),
 )

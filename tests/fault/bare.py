@@ -13,6 +13,8 @@ import sys
 
 import lupa.lua54
 
+from tests.fault.attacks import PACKAGE
+
 REPORT = 3  # the number of the file
 ENTRIES = """function(value)
   local entries = {}
@@ -41,6 +43,8 @@ class Host:
         names = {"llm": self.llm, "llm_batch": self.batch, "log": self.log, "json_encode": self.encoded}
         self.lua.globals().alc = self.lua.table_from(names)
         self.lua.globals().alc.stats = self.lua.table_from({"record": self.log})
+        self.lua.globals().alc.state = self.lua.table_from({"set": self.log})
+        self.lua.globals().alc.fork = self.fork
 
     def llm(self, prompt, options=None):
         self.taken += len(str(prompt))
@@ -52,6 +56,10 @@ class Host:
 
     def log(self, *words):
         self.taken += len(str(words))
+
+    def fork(self, names, ctx, options=None):
+        for _ in names.values():
+            Host().lua.execute(PACKAGE)["run"](None)
 
     def encoded(self, value):
         return json.dumps(self.plain(value), allow_nan=False)
