@@ -269,7 +269,7 @@ def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
     """The arguments of a call as the tool's struct; raises `BadRequest`."""
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
     _refuse_huge(tool, given)
-    fields = {field.name: field for field in msgspec.structs.fields(tool.takes)}
+    fields = tool.takes.__struct_fields__
     for name, value in given.items():
         if isinstance(value, str) and name in ("args", "answers", "budget") and name in fields:
             given[name] = _parsed(value)
