@@ -82,11 +82,16 @@ def _exported(reader: Reader, wanted: Wanted) -> Iterator[Record]:
         if left is None:
             if _fits(item, wanted):
                 yield record
-        elif item.birth.id in left:
-            left.discard(item.birth.id)
+        elif named := {name for name in left if _means(name, item)}:
+            left -= named
             yield record
     for session_id in sorted(left or ()):
         raise UnknownSession(session_id, wanted.file)
+
+
+def _means(name: str, item: Carried) -> bool:
+    """Whether a name means this session of a file: its id, the beginning of it, or its key."""
+    return name == item.birth.key or (name != "" and item.birth.id.startswith(name))
 
 
 def _record(item: Carried, known: dict[str, list[Delivery]]) -> Record:

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -74,8 +74,18 @@ HINTS: Final = {
 }
 
 
+class ReaderGone(Exception):
+    """Whoever read standard output has gone, as with `| head`; click would call that a failure."""
+
+
 class Commands(click.Group):
     """Loads a command when it is asked for, and lists them in sections."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderGone from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for names in GROUPS.values() for name in names]
@@ -128,8 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: list[str], *, as_json: bool) -> int:
     try:
         return int(everhold.main(args=words, prog_name="everhold", standalone_mode=False) or 0)
-    except BrokenPipeError:  # the reader has gone, as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ReaderGone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except (KeyboardInterrupt, click.Abort):
         from everhold.fronts.wire import Exit

@@ -103,7 +103,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequen
         grid.add_column(name, no_wrap=True, overflow="ellipsis", width=widths[name])
     for row in cells:
         grid.add_row(*row)
-    console.print(grid)
+    with console.capture() as printed:  # rich would end the process if the reader has gone
+        console.print(grid)
+    click.echo(printed.get(), nl=False)
     return None
 
 

@@ -51,6 +51,7 @@ MISTAKES = [
     ("run shop.py:chat --answer-with no-such-command", "bad_setting", 2, "there is no command 'no-such-command'"),
     ("run shop.py:chat --answers a --answer-with b", "bad_setting", 2, "not both"),
     ("run shop.py:chat --answers none.json", "bad_setting", 2, "none.json cannot be read"),
+    ("answer seven", "not_allowed", 2, "nobody is at a terminal here"),
     ("answer seven yes", "not_allowed", 2, "--as NAME --yes"),
     ("answer seven --as ana maybe", "not_allowed", 2, "a person answers it"),
     ("answer seven yes --yes", "usage", 2, "give one of VALUE"),
