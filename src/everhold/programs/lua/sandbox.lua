@@ -81,8 +81,7 @@ local function passed(name, ok, ...)
 end
 
 local function expected(position, name, wanted, value)
-  local got = value == nil and "no value" or type(value)
-  error(format("bad argument #%d to '%s' (%s expected, got %s)", position, name, wanted, got), 3)
+  error(format("bad argument #%d to '%s' (%s expected, got %s)", position, name, wanted, type(value)), 3)
 end
 
 -- Whether a table answers for itself: what C would do with such a one, Lua has to do.
@@ -279,12 +278,12 @@ local function co_create(f)
   return co
 end
 
-local function relay(co, ok, tag, ...)
+local function relay(co, ok, ...)
   checked()
-  if ok and tag == REQUEST then
-    return relay(co, resume(co, yield(REQUEST, ...)))
+  if ok and (...) == REQUEST then
+    return relay(co, resume(co, yield(...)))
   end
-  return ok, tag, ...
+  return ok, ...
 end
 
 local function unwrapped(co, ok, ...)
@@ -302,7 +301,7 @@ base.coroutine.create = co_create
 
 function base.coroutine.resume(co, ...)
   if type(co) ~= "thread" then
-    expected(1, "resume", "coroutine", co)
+    expected(1, "resume", "thread", co)
   end
   return relay(co, resume(co, ...))
 end

@@ -189,7 +189,7 @@ function own.concat(t, between, first, last)
   for i = first or 1, last or #t do
     local item = t[i]
     if type(item) ~= "string" and type(item) ~= "number" then
-      error(format("invalid value (at index %d) in table for 'concat'", i), 2)
+      error(format("invalid value (%s) at index %d in table for 'concat'", type(item), i), 2)
     end
     parts[#parts + 1] = item
   end
