@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from everhold.core.errors import BadSetting, MissingExtra
@@ -27,3 +28,14 @@ def store(address: str, *, durability: str = "mixed") -> Store:
                 raise MissingExtra("postgres", "a postgresql:// database") from None
             return PostgresStore(address, durability=durability)
     raise BadSetting("database", f"{scheme}:// is not known")
+
+
+def pending_sql(address: str) -> str:
+    """The SQL that opening this Postgres database would run; an empty text if it is up to date."""
+    if not address.startswith("postgresql://"):
+        raise BadSetting("--print-sql", "only a Postgres database can be brought up to date by hand")
+    try:
+        from everhold.stores.postgres.schema import pending
+    except ImportError:
+        raise MissingExtra("postgres", "a postgresql:// database") from None
+    return asyncio.run(pending(address))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everhold.core.errors import BadSetting, NotAllowed
+from everhold.core.errors import NotAllowed
 from everhold.fronts.cli.house import (
     SHORT,
     Duration,
@@ -155,9 +155,14 @@ def gc_(
 
 
 @db_.command("migrate")
+@click.option("--print-sql", is_flag=True, help="Only print the SQL, for who may run it; Postgres.")
 @common
-def migrate_(database: str | None, as_json: bool) -> None:
-    """Bring the database to this version's format; a copy is made first."""
+def migrate_(print_sql: bool, database: str | None, as_json: bool) -> None:
+    """Bring the database to this version's format; of a file, a copy is made first."""
+    if print_sql:
+        from everhold.stores.choice import pending_sql
+
+        return click.echo(pending_sql(settings_of(database).database), nl=False)
     with opened(database) as house:
         facts = house.stats()
         if as_json:
@@ -167,15 +172,17 @@ def migrate_(database: str | None, as_json: bool) -> None:
 
 
 @db_.command("copy")
-@click.argument("target", type=click.Path(dir_okay=False))
+@click.argument("target")
 @common
 def copy_(target: str, database: str | None, as_json: bool) -> None:
-    """Copy the database into a new file, whole, also while others write."""
+    """Copy the database into a new file, whole, also while others write; or to the address of another database."""
     from everhold.stores.sqlite.copy import copy
 
     found = settings_of(database)
-    if found.path is None:
-        raise BadSetting("database", f"{found.shown} is not a file; only an SQLite database is copied like this")
+    if found.path is None or "://" in target:
+        from everhold.fronts.cli.across import across
+
+        return across(target, database, as_json)
     with opened(database), progress("copying", quiet=as_json) as bar:
         size = copy(found.path, Path(target), bar)
     if as_json:

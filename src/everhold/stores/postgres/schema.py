@@ -15,8 +15,8 @@ from zlib import crc32
 import psycopg
 
 from everhold.core.errors import StoreNewer, StoreUnavailable
-from everhold.stores.postgres.address import named
-from everhold.stores.postgres.line import Line
+from everhold.stores.postgres.address import Address, named
+from everhold.stores.postgres.line import Line, Lines
 
 #: First half of the number of our advisory locks.
 LOCKS: Final = 0x65766872
@@ -60,6 +60,19 @@ async def prepare(line: Line, schema: str, where: str) -> int:
         hint = "Let somebody who may run what `everhold db migrate --print-sql` prints."
         raise StoreUnavailable(where, str(error).strip().splitlines()[0], hint) from None
     return known
+
+
+async def pending(address: str) -> str:
+    """The SQL that opening a database would run; an empty text if it is up to date."""
+    meant = Address(address)
+    lines = Lines(meant, patience=2.0)
+    try:
+        line = await lines.connect()
+        lines.give(line)
+        there = await found(line, meant.schema, meant.where)
+    finally:
+        await lines.close()
+    return "" if there == len(migrations()) else f"BEGIN;\n\n{script(meant.schema, there)}\nCOMMIT;\n"
 
 
 async def found(line: Line, schema: str, where: str) -> int:

@@ -1,0 +1,27 @@
+"""Carrying a whole database into one of another kind: every session with its children, forks and durable values."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from everhold.fronts.cli.house import opened
+from everhold.fronts.cli.paper import footer, json_out, plural, progress
+
+
+def across(target: str, database: str | None, as_json: bool) -> None:
+    """Export everything, and take it in at `target`. Sessions that are there already refuse the whole copy."""
+    with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
+        file = Path(folder) / "all.jsonl"
+        with opened(database) as house, progress("reading", quiet=as_json) as bar:
+            source = house.database
+            house.runtime.export(file, values=True, progress=bar)
+        with opened(target, makes=True) as house, progress("writing", quiet=as_json) as bar:
+            done, where = house.runtime.import_(file, progress=bar), house.database
+    if as_json:
+        told = {"sessions": len(done.sessions), "values": done.values}
+        return json_out({"database": source, "copy": where, **told})
+    click.echo(f"copied {plural(len(done.sessions), 'session')} to {where}")
+    footer(source)
