@@ -233,12 +233,12 @@ class Worker:
                 self.end(WorkerFailed(f"it was not ready after {BOOT:g} s"))
             return
         if self._spent is None:
-            self._spent = _processor(self.process.pid)
+            self._spent = processor(self.process.pid)
         if now - self.since > _LONG and not self._slowed:
             self._slowed = True
             _step_back(self.process.pid)
         limit, age = self.pool.limits.wall, now - self.since
-        if age > limit and (age > 5 * limit or _processor(self.process.pid) - self._spent >= limit):
+        if age > limit and (age > 5 * limit or processor(self.process.pid) - self._spent >= limit):
             self.end(Overtime(self._replies))
 
     def _ended(self) -> None:
@@ -278,7 +278,7 @@ def _step_back(pid: int) -> None:
         pass  # it has ended
 
 
-def _processor(pid: int) -> float:
+def processor(pid: int) -> float:
     """Seconds of processor time a process has used; where the system does not tell, of the clock."""
     try:
         return _clock((~pid << 3) | 2)  # how Linux numbers the processor clock of another process

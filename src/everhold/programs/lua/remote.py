@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import count
 from typing import Any, Final
 
 from everhold.core.errors import EverholdError, Overtaken, Poison, Spinning, TooLarge, WorkerFailed
@@ -80,19 +81,21 @@ class RemoteExecution:
         return await self._live(steps, replaying=True) if steps else []
 
     def advance(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
-        """One advance in a worker of its own, for those who may block: tapes and checks."""
+        """One advance in a worker for those who may block: tapes and checks."""
         step: Step = (n, at, answers, fired, cancel)
+        if self._begun and (self._lone is None or self._lone is not self._home.lone):
+            raise Overtaken(self.birth.id, n)
         if self._lone is None:
-            self._lone = Lone(self._home.limits)
-        order = Order(1, [raw(step)], replaying=self.replaying)
+            self._number = next(self._home.numbers)
+            self._lone = self._home.alone()
+        order = Order(self._number, [raw(step)], replaying=self.replaying)
         if not self._begun:
             order.birth, order.roots, self._begun = self.birth, list(self.program.roots), True
         try:
             return self._lone.work(order)
-        except Died:
-            return _ended(step, Poison(1))
-        except (Overtime, Breach) as error:
-            return _ended(step, self._guilty(error))
+        except (Died, Overtime, Breach) as error:
+            self._home.forget_lone()
+            return _ended(step, Poison(1) if isinstance(error, Died) else self._guilty(error))
 
     def effect(self, q: int) -> Callable[[], Any] | None:
         return None
@@ -105,9 +108,9 @@ class RemoteExecution:
         if self._worker is not None:
             self._worker.drop(self._number)
             self._worker = None
-        if self._lone is not None:
-            self._lone.end()
-            self._lone = None
+        if self._lone is not None and self._lone is self._home.lone:
+            self._lone.drop(self._number)
+        self._lone = None
 
     # ---- a life from its beginning
 
@@ -182,6 +185,8 @@ class Home:
         self.limits = limits or Limits()
         self._settings = settings
         self._pool: Pool | None = None
+        self.lone: Lone | None = None  # for those who block
+        self.numbers = count(1)
         self._deaths: dict[str, tuple[int, int]] = {}  # by session: at which delivery, how many
 
     def pool(self) -> Pool:
@@ -192,6 +197,17 @@ class Home:
                 self._pool.abandon()  # of a loop that has ended
             self._pool = Pool(self.limits, **self._settings)
         return self._pool
+
+    def alone(self) -> Lone:
+        """The worker for those who block."""
+        if self.lone is None:
+            self.lone = Lone(self.limits)
+        return self.lone
+
+    def forget_lone(self) -> None:
+        if self.lone is not None:
+            self.lone.end()
+            self.lone = None
 
     def died(self, session_id: str, n: int) -> int:
         """Count a death; returns how many there were at this delivery."""
@@ -208,6 +224,7 @@ class Home:
             self._deaths.pop(session_id, None)
 
     async def close(self) -> None:
+        self.forget_lone()
         if self._pool is not None:
             await self._pool.close()
             self._pool = None

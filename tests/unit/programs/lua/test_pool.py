@@ -6,6 +6,7 @@ The programs are real Lua. Times are limits, never expectations: the machine may
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -162,6 +163,22 @@ def test_those_who_block_are_not_held_up_for_ever() -> None:
     one.advance(0, 0.0, [], False, None)
     assert kind(one.advance(1, 0.0, [Answer(0, "a")], False, None)) == "spinning"
     one.drop()
+    other = begin(host)
+    assert prompt(other.advance(0, 0.0, [], False, None)) == "question 1"
+
+
+def test_those_who_block_share_a_worker_which_ends_when_nobody_has_it() -> None:
+    host = LuaHost(lambda ref, version: PROGRAM, lambda package: False)
+    pids = set()
+    for number in range(3):
+        one = begin(host, name=f"s-{number}")
+        one.advance(0, 0.0, [], False, None)
+        pids.add(host._home.lone._process.pid)  # type: ignore[union-attr]
+        one.drop()
+    assert len(pids) == 1
+    del host, one
+    gc.collect()
+    assert not is_alive(pids.pop())
 
 
 # ---- going wrong
@@ -462,6 +479,21 @@ async def test_a_failed_session_is_explained_checked_and_forked() -> None:
         assert "did not pause within" in " ".join((await runtime.explain(status.session_id)).because)
         fork = await runtime.fork(status.session_id, at=0)
         assert [query.prompt for query in fork.queries] == ["ready?"]  # type: ignore[union-attr]
+
+
+async def test_sessions_in_workers_are_checked_and_replayed(tmp_path: Path) -> None:
+    """Before a deploy, in a process of its own."""
+    async with everhold.open(tmp_path / "app.db") as runtime:
+        lua(runtime, cpu=0.2, wall=0.4)
+        talking = await runtime.start(LuaProgram.text(TALK))
+        await runtime.answer(talking.session_id, "a")
+        bomb = await runtime.start(LuaProgram.text(BOMB))
+        await runtime.answer(bomb.session_id, "go")
+        report = await runtime.check(state=["paused", "failed"])
+    assert {one.session_id: (one.verdict, one.steps) for one in report.checked} == {
+        talking.session_id: ("ok", 2),
+        bomb.session_id: ("ok", 2),
+    }
 
 
 async def test_a_budget_counts_in_the_worker_as_it_does_here() -> None:
