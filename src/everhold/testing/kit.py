@@ -236,6 +236,7 @@ class Kit:
 
         `pytest --everhold-update` accepts it: the file is written anew.
         """
+        __tracebackhide__ = True  # pytest shows the line of the test
         path = (self._folder or Path()) / file
         tape = Tape.read(path)
         found = self._wait(self._difference(tape))

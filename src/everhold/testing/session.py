@@ -107,22 +107,26 @@ class Session:
 
     def assert_asked(self, pattern: str, times: int | None = None) -> None:
         """It asked this, in words or as a pattern; with `times`, so often."""
+        __tracebackhide__ = True
         found = len(self._matching(pattern))
         if found == 0 if times is None else found != times:
             wanted = "did not ask" if times is None else f"asked {found} times, not {times},"
             raise AssertionError(f"it {wanted} {pattern!r}. It asked:\n{self._told()}")
 
     def assert_not_asked(self, pattern: str) -> None:
+        __tracebackhide__ = True
         if found := self._matching(pattern):
             raise AssertionError(f"it asked {pattern!r}: {describe(found[0])}")
 
     def assert_waits_for(self, pattern: str) -> None:
         """A question that fits is open."""
+        __tracebackhide__ = True
         matches = _fits(pattern)
         if not any(matches(query.query) for query in self.queries):
             raise AssertionError(f"it does not wait for {pattern!r}: {self.waits_for}")
 
     def assert_returned(self, value: Any) -> None:
+        __tracebackhide__ = True
         status = self.status
         if not isinstance(status, Finished) or status.error is not None or status.state != "completed":
             raise AssertionError(f"it has returned nothing: {self.waits_for}")
@@ -130,6 +134,7 @@ class Session:
 
     def assert_failed(self, pattern: str = "*") -> None:
         """It failed, with an error that fits."""
+        __tracebackhide__ = True
         error = self.error
         if error is None or not matcher(pattern)(error):
             raise AssertionError(f"it did not fail with {pattern!r}: {self.waits_for}")
