@@ -338,53 +338,68 @@ SELECT d.session_id, 'q-' || (a.given ->> 'q') AS query_id, d.step, d.at AS answ
 FROM everhold.deliveries_v d CROSS JOIN LATERAL json_array_elements(everhold.readable(d.answers)) a (given);
 
 -- A query's end is looked for from its own step on, in the session's journal and in what it shares with its origins;
--- it is mostly found in the next row. A retry lists again what is still open: only what it asked first is shown for it.
+-- it is mostly found in the next row. (A function, so that the server does not take the view for a costly one.)
+CREATE FUNCTION everhold.query_state(session_ref int8, asked_in int8, query_q text)
+RETURNS text LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  found_state text;
+BEGIN
+  WITH RECURSIVE chain (source, after, upto, origin) AS (
+    SELECT s.ref, s.origin_n, 9223372036854775807, s.origin FROM everhold.session s WHERE s.ref = session_ref
+    UNION ALL
+    SELECT s.ref, s.origin_n, least(chain.upto, chain.after), s.origin
+    FROM chain JOIN everhold.session s ON s.ref = chain.origin WHERE chain.after > asked_in
+  )
+  SELECT CASE WHEN (g.given ->> 'expired')::boolean THEN 'expired' ELSE 'answered' END INTO found_state
+  FROM chain CROSS JOIN LATERAL (
+    SELECT j.answers FROM everhold.journal j WHERE j.session = chain.source
+      AND j.n > greatest(chain.after, asked_in) AND j.n <= chain.upto ORDER BY j.n
+  ) j CROSS JOIN LATERAL json_array_elements(everhold.readable(j.answers)) g (given)
+  WHERE (g.given ->> 'q') = query_q LIMIT 1;
+  IF FOUND THEN
+    RETURN found_state;
+  END IF;
+  WITH RECURSIVE chain (source, after, upto, origin) AS (
+    SELECT s.ref, s.origin_n, 9223372036854775807, s.origin FROM everhold.session s WHERE s.ref = session_ref
+    UNION ALL
+    SELECT s.ref, s.origin_n, least(chain.upto, chain.after), s.origin
+    FROM chain JOIN everhold.session s ON s.ref = chain.origin WHERE chain.after > asked_in
+  )
+  SELECT 'withdrawn' INTO found_state
+  FROM chain CROSS JOIN LATERAL (
+    SELECT j.notes FROM everhold.journal j WHERE j.session = chain.source
+      AND j.n > greatest(chain.after, asked_in) AND j.n <= chain.upto AND j.notes IS NOT NULL ORDER BY j.n
+  ) j CROSS JOIN LATERAL json_array_elements_text(everhold.readable(j.notes) -> 'withdrawn') w (q)
+  WHERE w.q = query_q LIMIT 1;
+  IF FOUND THEN
+    RETURN found_state;
+  END IF;
+  RETURN (
+    SELECT CASE h.state WHEN 'cancelled' THEN 'cancelled' WHEN 'completed' THEN 'withdrawn' WHEN 'failed' THEN 'withdrawn'
+      ELSE 'open' END FROM everhold.head_1 h WHERE h.ref = session_ref
+  );
+END $$;
+
+-- Whether a query was asked before: a retry lists again what is still open.
+CREATE FUNCTION everhold.asked_before(session text, asked_in int8, query_q text)
+RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN EXISTS (
+    SELECT 1 FROM everhold.deliveries_v x CROSS JOIN LATERAL json_array_elements(everhold.readable(x.asked)) b (query)
+    WHERE x.session_id = session AND x.step < asked_in AND (b.query ->> 'q') = query_q
+  );
+END $$;
+
 CREATE VIEW everhold.queries_v AS
 SELECT d.session_id, 'q-' || (a.query ->> 'q') AS query_id, d.step, d.at AS asked_at,
        coalesce(a.query ->> 'kind', 'llm') AS kind, a.query ->> 'key' AS key,
        coalesce(a.query ->> 'prompt', '') AS prompt, a.query ->> 'system' AS system,
        coalesce(a.query ->> 'name', '') AS name, a.query ->> 'to' AS addressee,
        (a.query ->> 'expires_at')::float8 AS expires_at, a.query::text AS query,
-       coalesce(
-         (
-           WITH RECURSIVE chain (source, after, upto, origin) AS (
-             SELECT s.ref, s.origin_n, 9223372036854775807, s.origin FROM everhold.session s WHERE s.ref = d.ref
-             UNION ALL
-             SELECT s.ref, s.origin_n, least(chain.upto, chain.after), s.origin
-             FROM chain JOIN everhold.session s ON s.ref = chain.origin WHERE chain.after > d.step
-           )
-           SELECT CASE WHEN (g.given ->> 'expired')::boolean THEN 'expired' ELSE 'answered' END
-           FROM chain JOIN everhold.journal j ON j.session = chain.source
-             AND j.n > greatest(chain.after, d.step) AND j.n <= chain.upto
-           CROSS JOIN LATERAL json_array_elements(everhold.readable(j.answers)) g (given)
-           WHERE (g.given ->> 'q') = (a.query ->> 'q')
-           LIMIT 1
-         ),
-         (
-           WITH RECURSIVE chain (source, after, upto, origin) AS (
-             SELECT s.ref, s.origin_n, 9223372036854775807, s.origin FROM everhold.session s WHERE s.ref = d.ref
-             UNION ALL
-             SELECT s.ref, s.origin_n, least(chain.upto, chain.after), s.origin
-             FROM chain JOIN everhold.session s ON s.ref = chain.origin WHERE chain.after > d.step
-           )
-           SELECT 'withdrawn'
-           FROM chain JOIN everhold.journal j ON j.session = chain.source
-             AND j.n > greatest(chain.after, d.step) AND j.n <= chain.upto AND j.notes IS NOT NULL
-           CROSS JOIN LATERAL json_array_elements_text(everhold.readable(j.notes) -> 'withdrawn') w (q)
-           WHERE w.q = (a.query ->> 'q')
-           LIMIT 1
-         ),
-         (
-           SELECT CASE WHEN h.state = 'cancelled' THEN 'cancelled' WHEN h.state IN ('completed', 'failed') THEN 'withdrawn' END
-           FROM everhold.head_1 h WHERE h.ref = d.ref
-         ),
-         'open'
-       ) AS state
+       everhold.query_state(d.ref, d.step, a.query ->> 'q') AS state
 FROM everhold.deliveries_v d CROSS JOIN LATERAL json_array_elements(everhold.readable(d.asked)) a (query)
-WHERE d.notes IS NULL OR NOT coalesce((everhold.readable(d.notes) ->> 'retry')::boolean, false) OR NOT EXISTS (
-  SELECT 1 FROM everhold.deliveries_v x CROSS JOIN LATERAL json_array_elements(everhold.readable(x.asked)) b (query)
-  WHERE x.session_id = d.session_id AND x.step < d.step AND (b.query ->> 'q') = (a.query ->> 'q')
-);
+WHERE CASE WHEN d.notes IS NULL OR NOT coalesce((everhold.readable(d.notes) ->> 'retry')::boolean, false) THEN true
+      ELSE NOT everhold.asked_before(d.session_id, d.step, a.query ->> 'q') END;
 
 CREATE VIEW everhold.usage_v AS
 SELECT s.id AS session_id, s.program, h.state, s.created_at, h.updated_at,
