@@ -32,6 +32,7 @@ from everhold.packages.folder import MAIN, Folders, package, packages
 from everhold.packages.load import refuse_while_loading
 from everhold.ports.program import REGISTRY, Program
 from everhold.programs.lua.program import TEXT, LuaProgram
+from everhold.programs.lua.root import Root
 
 __all__ = ["ENTRY_POINTS", "Known", "find", "known", "refuse_while_loading"]
 
@@ -189,7 +190,7 @@ def _by_name(name: str, programs: Sequence[str], root: Path | None, folders: Fol
     raise UnknownProgram(name, f"nothing here has this name{problem}", _near(name, [*near, *strategies.NAMES]))
 
 
-def _package(name: str, among: Sequence[Path], folders: Folders) -> list[AnyProgram]:
+def _package(name: str, among: Sequence[Path | Root], folders: Folders) -> list[AnyProgram]:
     found = package(name, among, folders.all)
     return [] if found is None else [found]
 

@@ -12,6 +12,7 @@ from everhold.packages.settings import PACKAGES, home, settings
 from everhold.packages.strategies import NAMES
 from everhold.ports.program import program
 from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.root import Root
 
 PYTHON = """
 @program
@@ -108,9 +109,10 @@ def test_a_linked_package_keeps_its_name(here, install):
 
 
 def test_a_package_finds_others_where_the_settings_say(here, install):
-    """Its roots are its own folder, and then the whole search path."""
+    """It is itself whatever its name means elsewhere, and then the search path counts."""
     install(home() / PACKAGES, "debate")
-    assert named("debate", settings()).roots == (str(home() / PACKAGES), str(here / "packages"))
+    own = home() / PACKAGES
+    assert named("debate", settings()).roots == (f"debate={own / 'debate'}", str(here / "packages"), str(own))
 
 
 # The order
@@ -299,5 +301,5 @@ def test_nobody_knows_the_cost_of_other_programs():
 
 
 def test_folders_survive_the_way_to_another_process():
-    folders = Folders((Path("/a"), Path("/b")), (Path("/c"),))
+    folders = Folders((Root(Path("/a"), "panel"), Root(Path("/b"))), (Root(Path("/c"), strict=True),))
     assert Folders.read(folders.plain) == folders

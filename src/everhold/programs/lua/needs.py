@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from everhold.programs.lua.root import Root
+
 _COMMENT: Final = re.compile(r"--\[(=*)\[.*?\]\1\]|--[^\n]*", re.DOTALL)
 _REQUIRE: Final = re.compile(r"""\brequire\b(?:\s*\(?\s*(["'])([A-Za-z0-9_-]+)[A-Za-z0-9_.-]*\1)?""")
 _BY_NAME: Final = re.compile(r"\balc\s*\.\s*(fork|pipe|eval)\b")
@@ -37,10 +39,12 @@ def closed(package: Path, roots: tuple[str, ...], trusted: Callable[[Path], bool
 
 
 def _located(name: str, roots: tuple[str, ...]) -> Path | None:
-    for root in roots:
-        for path in (Path(root, f"{name}.lua"), Path(root, name)):
-            if path.exists():
-                return path
+    for root in map(Root.of, roots):
+        for place in root.places(name):
+            if place.package.exists():
+                return place.package
+        if root.ends(name):
+            return None
     return None
 
 

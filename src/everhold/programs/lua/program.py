@@ -6,7 +6,9 @@
 
 Rules
   1. Any process can start it again: text travels with the session, a package or a file is read where it was.
-  2. Its packages are found in its roots, its own folder first. Nothing else on the disk can be read.
+  2. A package is what stands at its reference, whatever its name means elsewhere. What else it requires is found in
+     its roots: in their order if its own folder is one of them, else in its own folder first. Nothing else on the
+     disk can be read.
   3. Nothing here loads Lua: a `LuaProgram` can be named, listed and stored without it.
 """
 
@@ -21,6 +23,7 @@ from typing import Any, Final
 from everhold.core.codec import JSON, plain
 from everhold.core.errors import BadArguments, BadValue, NotAProgram, UnknownProgram
 from everhold.ports.program import Call, Program
+from everhold.programs.lua.root import MAIN, NAME, Root
 
 #: The reference of programs whose text is in their arguments.
 TEXT: Final = "lua:code"
@@ -38,7 +41,7 @@ _OF_FILES: Final = inspect.Signature([_Parameter("ctx", _Parameter.VAR_KEYWORD)]
 class LuaProgram(Program[..., Any]):
     """A Lua program, with the face of every program; it has no `body` that Python could call."""
 
-    def __init__(self, ref: str, *, roots: Iterable[str | Path] = ()) -> None:
+    def __init__(self, ref: str, *, roots: Iterable[str | Path | Root] = ()) -> None:
         place, _, name = ref.rpartition(":")
         self.ref = ref
         self.name = self.__name__ = name
@@ -47,11 +50,13 @@ class LuaProgram(Program[..., Any]):
         self.__doc__ = None
         self.__module__ = "lua"
         self.main: Path | None = None if ref == TEXT else Path(place)
-        self.roots: tuple[str, ...] = _roots(self.main, roots)
+        self.roots: tuple[str, ...] = _roots(self.main, name, roots)
         self._digest = ""
 
     @classmethod
-    def text(cls, code: str, ctx: Mapping[str, JSON] | None = None, *, roots: Iterable[str | Path] = ()) -> Call[Any]:
+    def text(
+        cls, code: str, ctx: Mapping[str, JSON] | None = None, *, roots: Iterable[str | Path | Root] = ()
+    ) -> Call[Any]:
         """A call of Lua text; `ctx` is the program's global of that name."""
         program = cls(TEXT, roots=roots)
         call = program(code, dict(ctx or {}))
@@ -59,19 +64,19 @@ class LuaProgram(Program[..., Any]):
         return call
 
     @classmethod
-    def package(cls, folder: str | Path, *, roots: Iterable[str | Path] = ()) -> LuaProgram:
+    def package(cls, folder: str | Path, *, roots: Iterable[str | Path | Root] = ()) -> LuaProgram:
         """The package in this folder; raises `UnknownProgram` if it has no init.lua."""
         home = Path(folder).resolve()
-        return cls.found(f"{home / 'init.lua'}:{home.name}", roots=roots)
+        return cls.found(f"{home / MAIN}:{home.name}", roots=roots)
 
     @classmethod
-    def file(cls, path: str | Path, *, roots: Iterable[str | Path] = ()) -> LuaProgram:
+    def file(cls, path: str | Path, *, roots: Iterable[str | Path | Root] = ()) -> LuaProgram:
         """The program in this file; raises `UnknownProgram` if there is none."""
         main = Path(path).resolve()
-        return cls.found(f"{main}:{main.parent.name if main.name == 'init.lua' else main.stem}", roots=roots)
+        return cls.found(f"{main}:{main.parent.name if main.name == MAIN else main.stem}", roots=roots)
 
     @classmethod
-    def found(cls, ref: str, *, roots: Iterable[str | Path] = ()) -> LuaProgram:
+    def found(cls, ref: str, *, roots: Iterable[str | Path | Root] = ()) -> LuaProgram:
         """The program of a stored reference; raises `UnknownProgram` if it is not here."""
         program = cls(ref, roots=roots)
         if program.main is not None and not program.main.is_file():
@@ -85,8 +90,7 @@ class LuaProgram(Program[..., Any]):
     @property
     def is_package(self) -> bool:
         """Whether it is a module found by its name, and not a file of its own."""
-        main = self.main
-        return main is not None and main.name == "init.lua" and main.parent.name == self.name
+        return self.main is not None and _is_package(self.main, self.name)
 
     @property
     def body(self) -> Any:  # type: ignore[override]
@@ -145,9 +149,22 @@ class LuaProgram(Program[..., Any]):
         return {**(args[0] if args else {}), **kwargs}
 
 
-def _roots(main: Path | None, given: Iterable[str | Path]) -> tuple[str, ...]:
-    own = [] if main is None else [main.parent.parent if main.name == "init.lua" else main.parent]
-    return tuple(dict.fromkeys(str(Path(root).expanduser().resolve()) for root in (*own, *given)))
+def _roots(main: Path | None, name: str, given: Iterable[str | Path | Root]) -> tuple[str, ...]:
+    """All roots as text, the program's own among them."""
+    roots = [Root.of(root).settled() for root in given]
+    own: list[Root] = []
+    if main is not None:
+        folder = main.parent.parent if main.name == MAIN else main.parent
+        strict = any(root.strict for root in roots)
+        own = [Root(main.parent, name, strict).settled()] if _is_package(main, name) else []
+        is_chosen = any(root.name == name and root.folder == main.parent for root in roots)
+        if not is_chosen and not any(root.folder == folder.resolve() and not root.name for root in roots):
+            own.append(Root(folder, strict=strict).settled())
+    return tuple(dict.fromkeys(str(root) for root in (*own, *roots)))
+
+
+def _is_package(main: Path, name: str) -> bool:
+    return main.name == MAIN and NAME.fullmatch(name) is not None
 
 
 def _fingerprint(source: bytes) -> str:

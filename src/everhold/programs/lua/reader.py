@@ -1,10 +1,8 @@
 """Where `require` finds its files: in the roots of a program, and nowhere else.
 
 Rules
-  1. `a.b` is `<root>/a/b.lua` or `<root>/a/b/init.lua`, in the first root that has one.
-  2. The first name may be a link: whoever put it into the root meant it. Below that nothing may leave the folder it
-     is in, so that a package cannot carry links to other files.
-  3. Files are read when they are required, and again on replay: what is on the disk is the program, as for Python.
+  1. The roots are looked through in their order; `root.py` says what is where in one.
+  2. Files are read when they are required, and again on replay: what is on the disk is the program, as for Python.
      A state has each of them once. What programs are told of files are their names in the root, never whole paths.
 """
 
@@ -15,6 +13,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+from everhold.programs.lua.root import Root
 
 #: The largest file that is read, in bytes.
 LARGEST: Final = 4 * 2**20
@@ -29,14 +29,14 @@ def find(name: str, roots: tuple[str, ...], allowed: Callable[[Path], bool] | No
     """
     if _NAME.fullmatch(name) is None:
         return None
-    place = name.replace(".", "/")
-    for root in roots:
-        for candidate in (f"{place}.lua", f"{place}/init.lua"):
-            path = Path(root, candidate)
-            if path.is_file() and _stays(path, Path(root)):
-                if allowed is not None and not allowed(Path(root, path.relative_to(root).parts[0])):
+    for root in map(Root.of, roots):
+        for place in root.places(name):
+            if place.file.is_file() and root.keeps(place):
+                if allowed is not None and not allowed(place.package):
                     raise PermissionError(errno.EACCES, "its package is not trusted; see `everhold pkg trust`")
-                return source(path), candidate
+                return source(place.file), place.title
+        if root.ends(name):
+            return None
     return None
 
 
@@ -48,8 +48,3 @@ def source(path: Path) -> bytes:
         return b"error('this file is too large to be loaded', 0)"
     read = read.removeprefix(b"\xef\xbb\xbf")
     return b"--" + read if read.startswith(b"#") else read
-
-
-def _stays(path: Path, root: Path) -> bool:
-    top = root / path.relative_to(root).parts[0]
-    return top == path or path.resolve().is_relative_to(top.resolve())
