@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,46 @@ def test_nothing_but_the_protocol_is_on_standard_output(shop):
         assert json.loads(line)["jsonrpc"] == "2.0"
     for words in ("a program that prints", "straight to the descriptor", "a child that prints", "again"):
         assert words in err
+
+
+def test_long_messages_pass_both_ways_and_unreadable_ones_are_survived(shop):
+    wire = Wire(shop)
+    words = "é" * 1_000_000
+    told = wire.call("run", program="greet", args={"name": words})
+    assert told["prompt"] == f"Greet {words}."
+    wire.process.stdin.write(b"\xff\xfe not JSON\n\n[]\n")
+    told = wire.call("answer", session_id=told["session_id"], answers=[{"response": words}])
+    assert told["result"] == words
+    wire.close()
+
+
+def test_files_serve_as_well_as_pipes(shop):
+    """Somebody who tries it by hand redirects both."""
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "file", "version": "1"}}
+    lines = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "run", "arguments": {"program": "greet"}}},
+    ]
+    (shop / "in").write_text("".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines))
+    with (shop / "in").open() as given, (shop / "out").open("w") as kept:
+        words = [sys.executable, "-m", "everhold", "mcp"]
+        subprocess.run(words, cwd=shop, stdin=given, stdout=kept, timeout=60, check=True)
+    told = [json.loads(line) for line in (shop / "out").read_text().splitlines()]
+    assert [one["id"] for one in told] == [1, 2]
+
+
+def test_a_client_that_goes_away_ends_the_server(shop):
+    wire = Wire(shop)
+    wire.process.stdout.close()
+    for number in range(3):
+        with suppress(OSError):
+            wire.send({"jsonrpc": "2.0", "id": 90 + number, "method": "ping"})
+    with suppress(OSError):
+        wire.process.stdin.close()
+    assert wire.process.wait(60) is not None
+    assert "store" not in wire.process.stderr.read().decode()
+    wire.process.stderr.close()
 
 
 def test_a_program_that_reads_standard_input_does_not_eat_the_protocol(shop):

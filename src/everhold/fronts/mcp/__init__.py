@@ -8,7 +8,9 @@
     follow    progress and logs while a call waits
     lore      prompts, the guide, what strategies cost
     server    the protocol: tools, prompts and resources of one server
-    serve     standard input and output, or HTTP
+    serve     standard input and output (stdout: nothing else is on it; pipe: without threads)
+    http      streamable HTTP, and who is let in
+    hosts     telling hosts of the server
 
 The `mcp` library enters only here.
 """

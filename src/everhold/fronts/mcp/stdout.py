@@ -6,10 +6,9 @@ private copy of what it was: what a program, a library, a warning or a child pro
 
 from __future__ import annotations
 
-import io
 import os
 import sys
-from typing import Final, TextIO
+from typing import Final
 
 #: The private copy, once it has been made.
 _PRIVATE: Final[list[int]] = []
@@ -24,12 +23,11 @@ def guard() -> None:
         _PRIVATE.append(private)
 
 
-def wires() -> tuple[TextIO, TextIO]:
-    """What the client writes, and what it reads. Nothing else that runs here reads from standard input either."""
+def wires() -> tuple[int, int]:
+    """Descriptors of what the client writes and of what it reads; standard input is empty for all others from now."""
     guard()
-    reader = io.TextIOWrapper(os.fdopen(os.dup(0), "rb"), encoding="utf-8", errors="replace")
+    incoming = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    writer = io.TextIOWrapper(os.fdopen(_PRIVATE[0], "wb", closefd=False), encoding="utf-8", newline="\n")
-    return reader, writer
+    return incoming, _PRIVATE[0]
