@@ -63,8 +63,11 @@ function alc.llm_batch(items)
   local asked, count = {}, #items
   for i = 1, count do
     local item, place = items[i], (i - 1) * 6
-    local opts = type(item) == "table" and item or {}
-    asked[place + 1] = words(opts == item and item.prompt or item, "alc.llm_batch: prompt of item " .. i)
+    local opts = {}
+    if type(item) == "table" then
+      item, opts = item.prompt, item
+    end
+    asked[place + 1] = words(item, "alc.llm_batch: prompt of item " .. i)
     asked[place + 2], asked[place + 3], asked[place + 4], asked[place + 5], asked[place + 6] =
       options(opts, "alc.llm_batch")
   end
