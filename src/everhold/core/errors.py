@@ -7,6 +7,7 @@
     │   ├── UnknownNode
     │   ├── BadSetting        KeyConflict         BadId               BadStep
     │   ├── NotAllowed        SessionExists       BadRequest          BadHostFile
+    │   ├── BadPackage        BadPackageFile
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            a fair request at the wrong moment: look at the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
@@ -252,6 +253,23 @@ class BadHostFile(UsageError):
         self.hint = (
             hint or "Nothing was changed. Mend the file, or write it yourself: everhold mcp install HOST --print"
         )
+
+
+class BadPackage(UsageError):
+    code = "bad_package"
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.hint = hint or "Nothing was changed. `everhold pkg list` says what is there."
+
+
+class BadPackageFile(UsageError):
+    code = "bad_package_file"
+    hint = "Nothing was changed. Mend the file by hand, then try again."
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.where, self.reason = where, reason
 
 
 # ---- a fair request at the wrong moment
