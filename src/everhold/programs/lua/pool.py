@@ -5,8 +5,8 @@ Rules
   2. Whoever finds its worker busy for longer than `patience` gets `Busy`, and begins elsewhere.
   3. An advance that takes longer than the limit allows is killed with its worker. Time counts only as far as the
      worker had a processor, so that a crowded machine makes nobody guilty; five times the limit ends it anyway.
-  4. There is, or soon will be, an idle worker that holds nothing, and one that computes for long gets less of the
-     processor: hostile code holds up nobody but itself.
+  4. There are, or soon will be, two workers, and an idle one; one that computes for long gets less of the processor.
+     So hostile code holds up nobody but itself.
   5. A worker without work ends after a while; what it held is made again where it is needed.
 """
 
@@ -59,14 +59,14 @@ class Pool:
         else:
             return await self._next_free()
         await chosen.turn(None)
-        if self._sparing is None:
+        if self._sparing is None and len(self.workers) < 2:
             self._sparing = self.loop.call_later(_SPARE, self._spare)
         return chosen
 
     def _spare(self) -> None:
-        """See to it that the next who comes shares a worker with nobody."""
+        """See to it that one is idle, and that there are two."""
         self._sparing = None
-        if len(self.workers) < self._most and all(worker.busy or worker.held for worker in self.workers):
+        if len(self.workers) < self._most and (len(self.workers) < 2 or all(worker.busy for worker in self.workers)):
             try:
                 self._start()
             except WorkerFailed as error:  # whoever needs one is told

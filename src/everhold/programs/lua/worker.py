@@ -39,28 +39,34 @@ Begin = Callable[[Birth, Metrics, list[str], Limits], Any]
 
 
 class Held:
-    """An execution, and what its session has cost so far: a budget is looked at while it runs."""
+    """An execution, and what its session has cost so far if it has a budget, which is looked at while it runs."""
 
-    def __init__(self, execution: Any, meter: Metrics) -> None:
+    def __init__(self, execution: Any, meter: Metrics | None) -> None:
         self.execution = execution
         self.size = 0
         self._meter = meter
         self._opened: dict[int, Query] = {}
 
     def advance(self, step: Step) -> Reply:
+        if self._meter is None:
+            with self.execution.entered():
+                return self.execution.advance(*step)  # type: ignore[no-any-return]
+        return self._counted(step, self._meter)
+
+    def _counted(self, step: Step, meter: Metrics) -> Reply:
         answers, fired = step[2], step[3]
         for answer in answers:
             query = self._opened.pop(answer.q, None)
             if query is not None:
-                self._meter.answered(query, answer)
+                meter.answered(query, answer)
         if answers or fired:
-            self._meter.resumed()
+            meter.resumed()
         with self.execution.entered():
             reply: Reply = self.execution.advance(*step)
         for q in reply.withdrawn:
             self._opened.pop(q, None)
         if reply.asked:
-            self._meter.paused(reply.asked)
+            meter.paused(reply.asked)
             for query in reply.asked:
                 self._opened[query.q] = query
         return reply
@@ -88,6 +94,8 @@ class Server:
         except Exception as error:
             self._let_go(order.number)
             self._send(encode(Told(trouble=_trouble(error))))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _advance(self, order: Order) -> None:
         number = order.number
@@ -96,12 +104,12 @@ class Server:
             self._send(encode(Told(gone=True)))
             return
         bodies: list[bytes] = []
-        size, since, last = 0, monotonic(), len(order.steps) - 1
+        size, since, last = 0, self._now(), len(order.steps) - 1
         held.execution.replaying = order.replaying
         for index, raw in enumerate(order.steps):
             if bodies and (size > SLICE or index == last or monotonic() - since > _BREATH):
                 self._send(_told(bodies, more=True))
-                bodies, size, since = [], 0, monotonic()
+                bodies, size, since = [], 0, self._now()
             body, ended = self._step(held, step_of(raw))
             bodies.append(body)
             size += len(body)
@@ -114,15 +122,18 @@ class Server:
 
     def _step(self, held: Held, step: Step) -> tuple[bytes, bool]:
         """One advance: what was said, encoded, and whether the program ended."""
-        signal.setitimer(signal.ITIMER_REAL, self._limits.wall * 10)
         reply = held.advance(step)
         body = encode(reply)
         if len(body) > self._limits.largest:
             error = TooLarge(len(body), self._limits.largest)
             reply = Reply([], [], None, Raised(f"TooLarge: {error}", error.code, "", step[0]), None)
             body = encode(reply)
-        signal.setitimer(signal.ITIMER_REAL, 0)
         return body, reply.outcome is not None
+
+    def _now(self) -> float:
+        """The time, from which on nothing may take far too long."""
+        signal.setitimer(signal.ITIMER_REAL, self._limits.wall * 10)
+        return monotonic()
 
     # ---- what is held
 
@@ -130,7 +141,8 @@ class Server:
         if order.birth is not None:
             self._let_go(order.number)
             meter = Metrics()
-            held = Held(self._begin(order.birth, meter, order.roots, self._limits), meter)
+            execution = self._begin(order.birth, meter, order.roots, self._limits)
+            held = Held(execution, meter if order.birth.budget is not None else None)
             self._held[order.number] = held
             return held
         found = self._held.get(order.number)

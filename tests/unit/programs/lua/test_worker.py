@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -179,6 +180,7 @@ def test_what_nobody_foresaw_is_told_too_and_the_worker_goes_on() -> None:
     assert told.trouble.message == "ValueError: no good"
     assert desk.do(1, step(2, "x"))[0].gone
     assert desk.prompts(desk.do(2, step(0), born=birth())) == ["begin False"]
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
 
 
 def test_a_replay_tells_all_but_the_last_before_it_begins_the_last() -> None:
