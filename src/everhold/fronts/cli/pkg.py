@@ -55,7 +55,8 @@ def trusted_(as_json: bool) -> None:
 
     found = marks()
     if as_json:
-        return json_out([{"path": mark.path, "digest": mark.digest, "trusted": fits} for mark, fits in found])
+        rows = [{"path": mark.path, "digest": mark.digest, "trusted": fits} for mark, fits in found]
+        return json_out({"packages": rows})
     if not found:
         click.echo("No package is trusted; all run in processes of their own.")
         return

@@ -1,0 +1,52 @@
+"""The commands of Lua packages: whom the user trusts."""
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import Cli
+
+
+@pytest.fixture
+def package(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package `panel` in the project, and a data folder that nobody else has."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    folder = Path.cwd() / "packages" / "panel2"
+    folder.mkdir(parents=True)
+    (folder / "init.lua").write_text("return {run = function(ctx) return 1 end}")
+    return folder
+
+
+def test_a_package_is_trusted_by_name_and_no_longer_by_its_folder(cli: Cli, package: Path) -> None:
+    assert cli("pkg", "trust", "panel2").out == f"trusted as it is now: {package}\n"
+    assert cli("pkg", "untrust", "packages/panel2").out == f"no longer trusted: {package}\n"
+    assert cli("pkg", "untrust", "panel2").out == f"it was not trusted: {package}\n"
+
+
+def test_the_list_says_which_package_changed(cli: Cli, package: Path) -> None:
+    assert cli("pkg", "trusted").out == "No package is trusted; all run in processes of their own.\n"
+    cli("pkg", "trust", "panel2")
+    assert cli("pkg", "trusted", "--json").json["packages"][0]["trusted"] is True
+    (package / "more.lua").write_text("return 1")
+    assert "changed: not trusted" in cli("pkg", "trusted").out
+
+
+def test_with_json_there_is_one_document(cli: Cli, package: Path) -> None:
+    told = [cli("pkg", verb, "panel2", "--json").json for verb in ("trust", "untrust")]
+    assert [sorted(one) for one in told] == [["digest", "trusted"], ["untrusted", "was_trusted"]]
+
+
+def test_a_package_that_is_gone_can_still_be_forgotten(cli: Cli, package: Path) -> None:
+    cli("pkg", "trust", "panel2")
+    (package / "init.lua").unlink()
+    assert cli("pkg", "untrust", str(package)).out == f"no longer trusted: {package}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("trust nowhere", "unknown_program"), ("trust ./nowhere", "unknown_program"), ("trust cot", "not_allowed")],
+)
+def test_what_is_no_lua_package_cannot_be_trusted(cli: Cli, package: Path, words: str, code: str) -> None:
+    said = cli("pkg", *words.split())
+    assert said.code == 2
+    assert f"[{code}]" in said.err
