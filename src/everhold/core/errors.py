@@ -4,7 +4,7 @@
     ├── UsageError            the caller asked for what does not exist or does not fit: change the call
     │   ├── UnknownSession    UnknownQuery        NoOpenQuery         ManyOpenQueries
     │   ├── AnswerRefused     BadValue            BadSchema           BadArguments
-    │   ├── UnknownNode
+    │   ├── UnknownNode       ProviderMismatch    ProviderUnconfigured
     │   ├── BadSetting        KeyConflict         BadId               BadStep
     │   ├── NotAllowed        SessionExists       BadRequest          BadHostFile
     │   ├── BadPackage        BadPackageFile
@@ -33,36 +33,29 @@ Rules
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-
-class EverholdError(Exception):
-    """Root of the tree. Catch this to catch everything raised on purpose."""
-
-    code: ClassVar[str] = ""
-    hint: str = ""
-
-    def __init__(self, message: str) -> None:
-        if not self.code:
-            raise TypeError(f"{type(self).__name__} is a branch; raise one of its leaves")
-        super().__init__(message)
-
-
-class UsageError(EverholdError):
-    """The caller asked for what does not exist or does not fit."""
-
-
-class StateError(EverholdError):
-    """A fair request at the wrong moment."""
-
-
-class StoreError(EverholdError):
-    """The store could not keep its promise."""
-
-
-class ProgramError(EverholdError):
-    """The program broke a rule of being replayable."""
-
+from everhold.core.branches import EverholdError as EverholdError
+from everhold.core.branches import ProgramError as ProgramError
+from everhold.core.branches import StateError as StateError
+from everhold.core.branches import StoreError as StoreError
+from everhold.core.branches import UsageError as UsageError
+from everhold.core.program_errors import AfterCancel as AfterCancel
+from everhold.core.program_errors import AnswerFailed as AnswerFailed
+from everhold.core.program_errors import BudgetExceeded as BudgetExceeded
+from everhold.core.program_errors import ChildFailed as ChildFailed
+from everhold.core.program_errors import Diverged as Diverged
+from everhold.core.program_errors import Expired as Expired
+from everhold.core.program_errors import ForeignCall as ForeignCall
+from everhold.core.program_errors import ForeignWake as ForeignWake
+from everhold.core.program_errors import OutcomeUnknown as OutcomeUnknown
+from everhold.core.program_errors import Poison as Poison
+from everhold.core.program_errors import RunsOnImport as RunsOnImport
+from everhold.core.program_errors import Spinning as Spinning
+from everhold.core.program_errors import Stuck as Stuck
+from everhold.core.program_errors import TooLarge as TooLarge
+from everhold.core.program_errors import TurnStopped as TurnStopped
+from everhold.core.program_errors import VersionMissing as VersionMissing
 
 # ---- the caller's move
 
@@ -234,6 +227,23 @@ class MissingExtra(UsageError):
         super().__init__(f"{for_what} needs the extra {extra!r}")
         self.extra = extra
         self.hint = f"pip install 'everhold[{extra}]'"
+
+
+class ProviderMismatch(UsageError):
+    code = "provider_mismatch"
+    hint = "Name a model of a provider that may be asked here, or let whoever opens the runtime allow this one."
+
+    def __init__(self, session_id: str, expected: str, actual: str) -> None:
+        super().__init__(f"session {session_id!r} asks for a model of {actual}; here only {expected} may be asked")
+        self.session_id, self.expected, self.actual = session_id, expected, actual
+
+
+class ProviderUnconfigured(UsageError):
+    code = "provider_unconfigured"
+
+    def __init__(self, provider: str, reason: str, hint: str) -> None:
+        super().__init__(f"{provider} cannot be asked: {reason}")
+        self.provider, self.reason, self.hint = provider, reason, hint
 
 
 class BadExport(UsageError):
@@ -440,154 +450,6 @@ class WorkerFailed(StoreError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"the process that should run the program failed: {reason}")
         self.reason = reason
-
-
-# ---- the program author's move
-
-
-class Diverged(ProgramError):
-    code = "diverged"
-
-    def __init__(self, step: int, recorded: str, asked: str) -> None:
-        super().__init__(f"step {step}: the program asks {asked}, but the journal holds {recorded}")
-        self.step, self.recorded, self.asked = step, recorded, asked
-        self.hint = (
-            "Nothing was changed. Roll the code back, or fork the session at the last step that matches"
-            f" (fork --at {max(step - 1, 0)}), or mark the change with ctx.version, or cancel the session."
-        )
-
-
-class VersionMissing(ProgramError):
-    code = "version_missing"
-    hint = "Keep the old function beside the new one under @program(name=…, version=…), or fork, or cancel."
-
-    def __init__(self, program: str, wanted: int, found: int) -> None:
-        super().__init__(f"the session needs version {wanted} of program {program!r}; here is version {found}")
-        self.program, self.wanted, self.found = program, wanted, found
-
-
-class ForeignCall(ProgramError):
-    code = "foreign_call"
-
-    def __init__(self, call: str) -> None:
-        super().__init__(
-            f"{call} cannot be used inside a program: it reaches outside, and replay would repeat it; use ctx.call"
-        )
-        self.call = call
-        self.hint = "Put it in a function and await ctx.call(function, …), or make it a tool."
-
-
-class ForeignWake(ProgramError):
-    code = "foreign_wake"
-    hint = "Do not share locks, events, queues or futures between programs; send a signal instead."
-
-    def __init__(self) -> None:
-        super().__init__("something outside tried to wake a program that is waiting")
-
-
-class Stuck(ProgramError):
-    code = "stuck"
-    hint = "Something awaits an event that nothing inside the program will ever set."
-
-    def __init__(self, tasks: list[str]) -> None:
-        super().__init__(f"nothing is ready and nothing is open; waiting: {', '.join(tasks) or 'no task'}")
-        self.tasks = tasks
-
-
-class Spinning(ProgramError):
-    code = "spinning"
-    hint = "A loop around sleep(0), or one that swallows cancellation, never lets the program pause."
-
-    def __init__(self, limit: str) -> None:
-        super().__init__(f"the program did not pause within {limit}")
-        self.limit = limit
-
-
-class Poison(ProgramError):
-    code = "poison"
-    hint = "The program kills the process that runs it. Mend it, then retry the session."
-
-    def __init__(self, deaths: int) -> None:
-        super().__init__(f"{deaths} processes died while they ran this session")
-        self.deaths = deaths
-
-
-class TooLarge(ProgramError):
-    code = "too_large"
-    hint = "Ask and return less at once; keep large texts where they are and pass their names."
-
-    def __init__(self, size: int, largest: int) -> None:
-        super().__init__(f"the program said {size:,} bytes at once; at most {largest:,} are taken")
-        self.size, self.largest = size, largest
-
-
-class RunsOnImport(ProgramError):
-    code = "runs_on_import"
-    hint = "Put the lines that start sessions under `if __name__ == '__main__':`."
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"loading {path} would run it again: it starts a session when imported")
-        self.path = path
-
-
-class BudgetExceeded(ProgramError):
-    code = "budget_exceeded"
-    hint = "Raise the budget, or look at ctx.budget_remaining() before asking."
-
-    def __init__(self, message: str) -> None:
-        super().__init__(f"budget_exceeded: {message}")
-
-
-class TurnStopped(ProgramError):
-    code = "turn_stopped"
-    hint = "Look at what was said: everhold show. A retry asks the model again."
-
-    def __init__(self, outcome: str, why: str = "") -> None:
-        super().__init__(f"the turn of the agent ended as {outcome}" + (f": {why}" if why else ""))
-        self.outcome = outcome
-
-
-class AnswerFailed(ProgramError):
-    """The answerer gave an error instead of a value; the program may catch it."""
-
-    code = "answer_failed"
-
-    def __init__(self, message: str, kind: str = "") -> None:
-        super().__init__(message)
-        self.message, self.kind = message, kind
-
-
-class OutcomeUnknown(ProgramError):
-    code = "outcome_unknown"
-    hint = "Find out whether it happened before doing it again."
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"{name} was started, and the process died before its result was recorded")
-        self.name = name
-
-
-class Expired(ProgramError):
-    code = "expired"
-
-    def __init__(self, query_id: str) -> None:
-        super().__init__(f"nobody answered {query_id!r} in time")
-        self.query_id = query_id
-
-
-class ChildFailed(ProgramError):
-    code = "child_failed"
-
-    def __init__(self, session_id: str, state: str, error: str) -> None:
-        super().__init__(f"child session {session_id!r} {state}: {error}")
-        self.session_id, self.state, self.error = session_id, state, error
-
-
-class AfterCancel(ProgramError):
-    code = "after_cancel"
-    hint = "A cancelled program may clean up, but it can ask nothing more."
-
-    def __init__(self, verb: str) -> None:
-        super().__init__(f"ctx.{verb} after the session was cancelled")
 
 
 def leaves(branch: type[EverholdError] = EverholdError) -> list[type[EverholdError]]:
