@@ -74,7 +74,7 @@ def mcp_(
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Load what stays loaded. Looking for garbage in it meanwhile takes a fifth of the start, and later of every look."""
+    """Load what stays: looking for garbage in it takes a fifth of the start, and later a part of every look."""
     gc.disable()
     try:
         yield
