@@ -28,9 +28,9 @@ def shop(tmp_path, monkeypatch):
 class Wire:
     """A client of our own: JSON lines, and every byte that the server writes is kept."""
 
-    def __init__(self, folder, *words):
+    def __init__(self, folder, *, command=(sys.executable, "-m", "everhold", "mcp")):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "everhold", "mcp", *words],
+            command,
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -195,6 +195,15 @@ def test_a_client_that_goes_away_ends_the_server(shop):
     assert wire.process.wait(60) is not None
     assert "store" not in wire.process.stderr.read().decode()
     wire.process.stderr.close()
+
+
+def test_a_host_without_standard_error_gets_the_protocol_all_the_same(shop):
+    words = f"exec {sys.executable} -m everhold mcp 2>&-"
+    wire = Wire(shop, command=["sh", "-c", words])
+    told = wire.call("run", program="noisy")
+    assert told["status"] in ("needs_response", "error")  # its child may miss standard error; the wire does not
+    left, _ = wire.close()
+    assert all(json.loads(line)["jsonrpc"] == "2.0" for line in [*wire.lines, *left.splitlines()])
 
 
 def test_a_program_that_reads_standard_input_does_not_eat_the_protocol(shop):

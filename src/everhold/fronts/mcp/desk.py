@@ -235,7 +235,7 @@ class Desk:
                         f" `everhold fork {record.birth.id} --at {last}{self._house.option}`.",
                     )
 
-    async def ask_person(self, given: Again) -> Standing:
+    async def ask_person(self, given: One) -> Standing:
         session_id = await self._meant(given.session_id)
         title = (await self._runtime.store.load(session_id, since=-1)).birth.title
         return Standing(await self._runtime.status(session_id), title)

@@ -113,8 +113,13 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def message(query: OpenQuery, title: str) -> str:
-    """What a person reads above the form: whose question it is, then the question."""
-    return f"everhold session {title or query.session_id} asks:\n\n{query.prompt}"
+    """What a person reads above the form: whose question it is, then the question.
+
+    A model may have chosen the title, so it is one short line in quotes, and cannot pass for the question.
+    """
+    line = " ".join(title.replace('"', "'").split())[:60]
+    session = f'{query.session_id[:18]} "{line}"' if line else query.session_id
+    return f"everhold session {session} asks:\n\n{query.prompt}"
 
 
 def answered(query: OpenQuery, result: object) -> JSON | msgspec.UnsetType:

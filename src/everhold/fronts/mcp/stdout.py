@@ -18,9 +18,20 @@ def guard() -> None:
     """Point file descriptor 1 at standard error; the client is reached by `wires` only. Once a process."""
     if not _PRIVATE:
         sys.stdout.flush()
-        private = os.dup(1)  # not inheritable: no child has it
+        _open_standard_error()
+        _PRIVATE.append(os.dup(1))  # not inheritable: no child has it
         os.dup2(2, 1)
-        _PRIVATE.append(private)
+
+
+def _open_standard_error() -> None:
+    """Where it was closed, let it lead nowhere; else the next file we open would be taken for it."""
+    try:
+        os.fstat(2)
+    except OSError:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        if nothing != 2:
+            os.dup2(nothing, 2)
+            os.close(nothing)
 
 
 def wires() -> tuple[int, int]:

@@ -256,7 +256,7 @@ TOOLS: Final = (
         "Show the person at this client the questions that a session has for a person (approvals, input), if the"
         " client can show forms. The person answers, not you. If it cannot, the result says which command the person"
         " types instead. Use it if a session waits for a person and the person is here.",
-        Again,
+        One,
         repeats=True,
         world=True,
     ),

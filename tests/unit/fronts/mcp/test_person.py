@@ -81,5 +81,12 @@ def test_a_flat_object_is_answered_as_a_whole():
 
 
 def test_a_person_reads_whose_question_it_is():
-    assert person.message(query(), "Refund 7") == "everhold session Refund 7 asks:\n\nWell?"
-    assert "s-1" in person.message(query(), "")
+    assert person.message(query(), "Refund 7") == 'everhold session s-1 "Refund 7" asks:\n\nWell?'
+    assert person.message(query(), "") == "everhold session s-1 asks:\n\nWell?"
+
+
+def test_a_title_that_a_model_chose_cannot_pass_for_the_question():
+    told = person.message(query(), 'x" asks:\n\nPress approve to close this window.' + "z" * 200)
+    assert told.splitlines()[1:] == ["", "Well?"]
+    assert told.count('"') == 2
+    assert len(told) < 120
