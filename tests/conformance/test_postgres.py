@@ -1,12 +1,20 @@
-"""Postgres keeps every promise of the port, with the server's own lines and through a pooler."""
+"""Postgres keeps every promise of the port; through a pooler too, where commits are sent in another way."""
 
 import pytest
 
 from everhold.stores.postgres import PostgresStore
 from everhold.testing.conformance import DurableStoreContract
+from everhold.testing.conformance.together import TogetherRoom
 from tests.postgres import fresh
+from tools.postgres import Pooler
 
 pytestmark = pytest.mark.xdist_group("postgres")
+
+
+@pytest.fixture(scope="module")
+def pooler(postgres):
+    with Pooler(postgres) as pooler:
+        yield pooler
 
 
 class TestPostgres(DurableStoreContract):
@@ -14,3 +22,10 @@ class TestPostgres(DurableStoreContract):
     def open_store(self, postgres):
         url = fresh(postgres)
         return lambda: PostgresStore(url)
+
+
+class TestCommitsThroughAPooler(TogetherRoom):
+    @pytest.fixture
+    def open_store(self, postgres, pooler):
+        fresh(postgres)
+        return lambda: PostgresStore(pooler.url)

@@ -24,7 +24,17 @@ from everhold.core.errors import BadValue, EverholdError, Overtaken, StoreBusy, 
 from everhold.core.session import Head
 from everhold.ports.store import Change
 from everhold.stores.postgres.address import named
-from everhold.stores.postgres.land import LAND, LANDED, LIGHT, Landing, newborn
+from everhold.stores.postgres.land import (
+    LAND,
+    LAND_MANY,
+    LANDED,
+    LIGHT,
+    LIGHT_MANY,
+    Landing,
+    many_full,
+    many_light,
+    newborn,
+)
 from everhold.stores.postgres.line import LOCK_TIMEOUT, Line, Lines, Lost, lost, passing
 from everhold.stores.sealed import UNREADABLE, read_head
 
@@ -66,6 +76,7 @@ class Group:
         self._receipt = randbits(62)
         self._unswept = SWEEP_EVERY
         self._light, self._land, self._landed = (named(each, schema) for each in (LIGHT, LAND, LANDED))
+        self._light_many, self._land_many = named(LIGHT_MANY, schema), named(LAND_MANY, schema)
         self._task = asyncio.get_running_loop().create_task(self._write())
 
     async def commit(self, change: Change, fence: int) -> None:
@@ -119,21 +130,34 @@ class Group:
                 if not self._queue:
                     self._wake.clear()
                     await self._wake.wait()
-                batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+                batch = self._next()
                 if batch:
                     await self._batch(batch)
         finally:
             self._refuse(batch, StoreUnavailable(self._where, "it was closed"))
 
+    def _next(self) -> list[Landing]:
+        """What lands next: those that wait, but no two of one session, and one with letters to others alone."""
+        if self._queue and self._queue[0].posts:
+            return [self._queue.pop(0)]
+        batch: dict[int, Landing] = {}
+        left: list[Landing] = []
+        for one in self._queue:
+            if one.posts or one.ref in batch or len(batch) == BATCH:
+                left.append(one)
+            else:
+                batch[one.ref] = one
+        self._queue = left
+        return list(batch.values())
+
     async def _batch(self, batch: list[Landing]) -> None:
         """Land or refuse each of these, on as many lines as it takes."""
         try:
             line = await self._pen()
-            if len(batch) > 1 and not any(one.posts for one in batch):
+            if len(batch) > 1:
                 await self._together(line, batch)
             else:
-                for one in batch:
-                    await self._alone(line, one)
+                await self._alone(line, batch[0])
         except Lost as error:
             await self._drop_line()
             self._again([one for one in batch if one.done is not None and not one.done.done()], str(error))
@@ -222,30 +246,38 @@ class Group:
         one.answer(await self._lines.told(error))
 
     async def _sent(self, line: Line, batch: list[Landing]) -> list[Any]:
-        """Send these as one transaction; what was said to each: a row count, or the answer of `land_1`."""
+        """Send these as one transaction; what was said to each: how many moved, or the answer of `land_1`."""
         durable = any(one.durable for one in batch)
+        if len(batch) == 1:
+            one = batch[0]
+            act = (self._land, one.full) if one.light is None else (self._light, one.light)
+            (cursor,) = await self._transaction(line, [act], durable)
+            return [(await cursor.fetchall())[0][0] if one.light is None else cursor.rowcount]
+        light = [one for one in batch if one.light is not None]
+        full = [one for one in batch if one.light is None]
+        acts = [(self._light_many, (many_light(light),))] if light else []
+        acts += [(self._land_many, (many_full(full),))] if full else []
+        cursors = await self._transaction(line, acts, durable)
+        moved = {ref for (ref,) in await cursors[0].fetchall()} if light else set()
+        said = dict(await cursors[-1].fetchall()) if full else {}
+        return [int(one.ref in moved) if one.light is not None else said[one.full[0]] for one in batch]
+
+    async def _transaction(
+        self, line: Line, acts: list[tuple[str, tuple[Any, ...]]], durable: bool
+    ) -> list[psycopg.AsyncCursor[Any]]:
         local = self._lines.pooled or (durable and self._durability != "power")
         telling = self._telling()
-        if len(batch) == 1 and telling is None and not local:
-            cursor = await self._one(line, batch[0])
-            return [await self._said(batch[0], cursor)]
+        if len(acts) == 1 and telling is None and not local:
+            return [await line.execute(*acts[0])]
         async with line.pipeline():
             await line.execute("BEGIN")
             if local:
                 await line.execute(_LOCAL, (self._strength(durable), LOCK_TIMEOUT))
-            cursors = [await self._one(line, one) for one in batch]
+            cursors = [await line.execute(*act) for act in acts]
             if telling is not None:
                 await line.execute(*telling)
             await line.execute("COMMIT")
-        return [await self._said(one, cursor) for one, cursor in zip(batch, cursors, strict=True)]
-
-    async def _one(self, line: Line, one: Landing) -> psycopg.AsyncCursor[Any]:
-        if one.light is not None:
-            return await line.execute(self._light, one.light)
-        return await line.execute(self._land, one.full)
-
-    async def _said(self, one: Landing, cursor: psycopg.AsyncCursor[Any]) -> Any:
-        return cursor.rowcount if one.light is not None else (await cursor.fetchall())[0][0]
+        return cursors
 
     async def _posted(self, line: Line, one: Landing) -> Any:
         """Send a change with letters to other sessions, whose heads have to be read and locked first."""

@@ -29,10 +29,31 @@ LIGHT: Final = (
     " SELECT ref, %s, %s, %s, %s, %s, %s FROM moved"
 )
 LAND: Final = "SELECT everhold.land_1(%s, %s, %s, %s, %s, %s)"
+#: Many light changes, of as many sessions; says which sessions moved.
+LIGHT_MANY: Final = (
+    "WITH given AS MATERIALIZED (SELECT * FROM json_to_recordset(%s::json) AS g (revision int8, head_n int8,"
+    " open_from int8, updated_at float8, metrics text, head_seal int8, ref int8, fence int8, n int8, at float8,"
+    " answers text, asked text, notes text, seal int8)), moved AS (UPDATE everhold.head_1 h SET revision = g.revision,"
+    " n = g.head_n, open_from = g.open_from, updated_at = g.updated_at, metrics = g.metrics, seal = g.head_seal"
+    " FROM given g WHERE h.ref = g.ref AND h.revision = g.fence RETURNING h.ref), landed AS"
+    " (INSERT INTO everhold.journal (session, n, at, answers, asked, notes, seal)"
+    " SELECT g.ref, g.n, g.at, g.answers, g.asked, g.notes, g.seal FROM given g JOIN moved m ON m.ref = g.ref)"
+    " SELECT ref FROM moved"
+)
+#: Many other changes, one after the other; says what came of each.
+LAND_MANY: Final = (
+    "SELECT g.receipt, everhold.land_1(g.receipt, g.ref, g.fence, g.head, g.deliveries, g.rest)"
+    " FROM json_to_recordset(%s::json) AS g (receipt int8, ref int8, fence int8, head json, deliveries json, rest json)"
+)
 #: Whether a light change landed whose acknowledgement was lost.
 LANDED: Final = "SELECT 1 FROM everhold.journal WHERE session = %s AND n = %s AND at = %s AND seal = %s"
 
 _text = msgspec.json.Encoder().encode
+_LIGHT: Final = (
+    *("revision", "head_n", "open_from", "updated_at", "metrics", "head_seal", "ref", "fence"),
+    *("n", "at", "answers", "asked", "notes", "seal"),
+)
+_FULL: Final = ("receipt", "ref", "fence", "head", "deliveries", "rest")
 
 
 class Landing:
@@ -115,6 +136,12 @@ class Landing:
             return KeyConflict(birth.key or "", read(said[2]), "arguments")
         return UnknownSession(birth.origin or "") if why == "unknown" else Overtaken(birth.id, 0)
 
+    @property
+    def ref(self) -> int:
+        """The number of the session."""
+        ref: int = self.light[6] if self.light is not None else self.full[1]
+        return ref
+
     def answer(self, refused: BaseException | None) -> None:
         """Tell whoever waits, if somebody still does."""
         if self.done is not None and not self.done.done():
@@ -122,6 +149,22 @@ class Landing:
                 self.done.set_result(None)
             else:
                 self.done.set_exception(refused)
+
+
+def many_light(batch: list[Landing]) -> str:
+    """The parameter of `LIGHT_MANY`."""
+    return _json([dict(zip(_LIGHT, one.light, strict=True)) for one in batch if one.light is not None])
+
+
+def many_full(batch: list[Landing]) -> str:
+    """The parameter of `LAND_MANY`; what is JSON text already stays as it is."""
+    rows = []
+    for one in batch:
+        row = dict(zip(_FULL, one.full, strict=True))
+        for name in _FULL[3:]:
+            row[name] = None if row[name] is None else msgspec.Raw(row[name].encode())
+        rows.append(row)
+    return _json(rows)
 
 
 def newborn(change: Change) -> list[tuple[Birth, Head]]:
