@@ -257,6 +257,8 @@ class Worker:
         self._loop.remove_writer(self._socket)
         self.process.kill()
         self.pool.left(self)
+        if self._loop.is_closed():
+            return  # nobody is left who waits
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(reason)
         for waiting in self._queue:

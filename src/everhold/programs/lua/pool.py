@@ -46,6 +46,7 @@ class Pool:
         self._sparing: asyncio.TimerHandle | None = None
         self._queue: deque[asyncio.Future[Worker]] = deque()
         self._dying: list[Process] = []
+        self._closed = False
 
     async def place(self, *, alone: bool = False) -> Worker:
         """A worker for a new life, whose turn it is now; `alone` wants one that holds nothing else."""
@@ -102,6 +103,8 @@ class Pool:
         """A worker was killed; if somebody waits, another is started."""
         self.workers.remove(worker)
         self._dying.append(worker.process)
+        if self._closed:
+            return
         self.watch()
         if self._queue:
             self.loop.call_soon(self._replace)
@@ -146,6 +149,7 @@ class Pool:
 
     def abandon(self) -> None:
         """`close`, where the loop runs no more."""
+        self._closed = True
         for timer in (self._resting, self._sparing):
             if timer is not None:
                 timer.cancel()
@@ -156,5 +160,6 @@ class Pool:
         for process in self._dying:
             process.wait()
         self._dying.clear()
-        for waiting in self._queue:
-            waiting.cancel()
+        if not self.loop.is_closed():
+            for waiting in self._queue:
+                waiting.cancel()

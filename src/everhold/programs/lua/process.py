@@ -24,10 +24,11 @@ class Process:
     """A worker process and our end of its socket. Whoever has it must `kill` it and wait for its end."""
 
     def __init__(self, limits: Limits) -> None:
+        command = [sys.executable, *_FLAGS, "-c", _BOOT, encode(limits).decode(), str(os.getpid()), *folders()]
         ours, its = socket.socketpair()
         try:
             self.popen = subprocess.Popen(
-                [sys.executable, *_FLAGS, "-c", _BOOT, encode(limits).decode(), str(os.getpid()), *folders()],
+                command,
                 stdin=its.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

@@ -376,6 +376,7 @@ def test_each_loop_has_its_own_workers() -> None:
 
     async def life(*, last: bool) -> list[int]:
         assert prompt(await told(begin(host), 0)) == "question 1"
+        await until(lambda: pool_of(host)._watching is None)  # nothing is under way that would hide a mistake
         pids = [worker.process.pid for worker in pool_of(host).workers]
         if last:
             await host.close()
