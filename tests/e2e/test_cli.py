@@ -202,3 +202,15 @@ def test_ctrl_c_at_a_terminal_keeps_the_session(shop: Path) -> None:
     assert terminal.interrupt() == 130
     assert "the session is kept; go on with: everhold run -c k" in terminal.text
     assert json.loads(everhold("show", "k", "--json", cwd=shop).stdout)["session"]["state"] == "paused"
+
+
+@pytest.mark.filterwarnings("ignore:.*use of forkpty.*:DeprecationWarning")
+def test_work_that_takes_long_shows_a_bar_at_a_terminal(shop: Path) -> None:
+    everhold("run", "shop.py:refund", "order=7", "--key", "k", cwd=shop)
+    (shop / "shop.py").write_text("import time\n\ntime.sleep(2)\n" + PROGRAM)
+    terminal = Terminal(shop, "check")
+    terminal.until("checking ")
+    terminal.until("%")
+    assert terminal.end() == 0
+    assert "1 session checked: 1 ok" in terminal.text
+    assert "━" in terminal.text
