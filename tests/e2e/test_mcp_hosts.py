@@ -128,16 +128,19 @@ def test_the_command_that_is_written_starts_a_server_from_anywhere(host: str, ho
     main(["mcp", "install", host, "--database", "mine.db"])
     entry = read(host, place(host))["everhold"]
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    done = subprocess.run(
+    with subprocess.Popen(
         [entry["command"], *entry["args"]],
-        input=json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + "\n",
         cwd="/",
         env={"HOME": str(home), "PATH": ""},
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=60,
-    )
-    assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "everhold", done.stderr
+    ) as server:
+        assert server.stdin and server.stdout
+        server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + "\n")
+        server.stdin.flush()
+        assert json.loads(server.stdout.readline())["result"]["serverInfo"]["name"] == "everhold"
+        server.stdin.close()
     assert entry["args"] == ["mcp", "--database", f"sqlite:///{Path('mine.db').resolve()}"]
 
 
