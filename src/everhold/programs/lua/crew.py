@@ -84,8 +84,8 @@ class Worker:
 
     # ---- work
 
-    async def turn(self, patience: float | None) -> None:
-        """Wait until it is ours; raises `Busy` after `patience` seconds, `Gone` if it ends meanwhile."""
+    async def turn(self) -> None:
+        """Wait until it is ours; raises `Busy` if somebody else has it for too long, `Gone` if it ends meanwhile."""
         if self.dead:
             raise Gone
         if not self.busy:
@@ -93,16 +93,12 @@ class Worker:
             return
         mine: asyncio.Future[None] = self._loop.create_future()
         self._queue.append(mine)
-        timer = None if patience is None else self._loop.call_later(patience, _give_up, mine)
         try:
             await mine
         except asyncio.CancelledError:
             if mine.done() and not mine.cancelled() and mine.exception() is None:
                 self.finish()  # it was given to us in the moment we left
             raise
-        finally:
-            if timer is not None:
-                timer.cancel()
 
     def occupy(self) -> None:
         self.busy = True
@@ -227,7 +223,7 @@ class Worker:
     # ---- its end
 
     def look(self, now: float) -> None:
-        """Kill it if what it does takes too long."""
+        """Send away those who wait if what it does takes long, and kill it if that takes too long."""
         if not self.ready:
             if now - self.since > BOOT:
                 self.end(WorkerFailed(f"it was not ready after {BOOT:g} s"))
@@ -238,6 +234,8 @@ class Worker:
             self._slowed = True
             _step_back(self.process.pid)
         limit, age = self.pool.limits.wall, now - self.since
+        if age > self.pool.patience and self._queue:
+            self._send_away(Busy())
         if age > limit and (age > 5 * limit or processor(self.process.pid) - self._spent >= limit):
             self.end(Overtime(self._replies))
 
@@ -261,15 +259,13 @@ class Worker:
             return  # nobody is left who waits
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(reason)
+        self._send_away(Gone())
+
+    def _send_away(self, reason: Exception) -> None:
         for waiting in self._queue:
             if not waiting.done():
-                waiting.set_exception(Gone())
+                waiting.set_exception(reason)
         self._queue.clear()
-
-
-def _give_up(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_exception(Busy())
 
 
 def _step_back(pid: int) -> None:

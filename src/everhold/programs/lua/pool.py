@@ -2,7 +2,8 @@
 
 Rules
   1. A new life goes to the idle worker that holds least; if none is idle another is started, up to `most`.
-  2. Whoever finds its worker busy for longer than `patience` gets `Busy`, and begins elsewhere.
+  2. Whoever finds its worker busy with one advance for longer than `patience` gets `Busy`, and begins elsewhere. A
+     queue that moves is no reason.
   3. An advance that takes longer than the limit allows is killed with its worker. Time counts only as far as the
      worker had a processor, so that a crowded machine makes nobody guilty; five times the limit ends it anyway.
   4. There are, or soon will be, two workers, and an idle one; one that computes for long gets less of the processor.
@@ -59,7 +60,7 @@ class Pool:
             return await self.place()
         else:
             return await self._next_free()
-        await chosen.turn(None)
+        await chosen.turn()
         if self._sparing is None and len(self.workers) < 2:
             self._sparing = self.loop.call_later(_SPARE, self._spare)
         return chosen

@@ -61,7 +61,7 @@ class RemoteExecution:
         if worker is None or self._dropped:
             raise Overtaken(self.birth.id, n)
         try:
-            await worker.turn(self._home.pool().patience)
+            await worker.turn()
             (reply,) = await worker.work([Order(self._number, [raw(step)])])
         except (Busy, Gone):
             self.drop()

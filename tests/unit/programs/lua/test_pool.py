@@ -120,7 +120,7 @@ async def test_a_long_journal_comes_back_whole() -> None:
 
 
 async def test_many_programs_share_a_worker() -> None:
-    async with hosted(most=1) as host:
+    async with hosted(most=1, patience=60.0) as host:
         several = [begin(host, name=f"s-{number}") for number in range(20)]
         await asyncio.gather(*(told(one, 0) for one in several))
         replies = await asyncio.gather(*(told(one, 1, "a") for one in several))
@@ -311,7 +311,7 @@ async def test_a_frame_that_is_too_large_ends_the_worker() -> None:
         one = begin(host)
         await told(one, 0)
         worker = pool_of(host).workers[0]
-        await worker.turn(None)
+        await worker.turn()
         answer = asyncio.ensure_future(worker.work([]))
         await asyncio.sleep(0)
         _say(worker, b"\x7f\xff\xff\xff")
