@@ -58,9 +58,15 @@ def package(name: str, folders: Iterable[Path | Root], roots: Sequence[Path | Ro
 def packages(folders: Iterable[Path | Root], roots: Sequence[Path | Root]) -> list[LuaProgram]:
     """Every package that can be found by its name, with what it says of itself as its documentation."""
     found: dict[str, LuaProgram] = {}
+    taken: set[str] = set()  # also by packages that are not there
     for root in map(Root.of, folders):
         for name in [root.name] if root.name else _names(root.folder):
-            if name not in found and _is_package(root, name):
+            if name in taken:
+                continue
+            if root.name:
+                taken.add(name)
+            if _is_package(root, name):
+                taken.add(name)
                 found[name] = _program(root, name, roots)
                 found[name].__doc__ = meta(home_of(root, name) / MAIN).description
     return [found[name] for name in sorted(found)]

@@ -2,7 +2,7 @@
 
     database       the argument, else EVERHOLD_DATABASE_URL, else the settings file, else the user's data folder
     programs       the settings file
-    packages_path  the settings file
+    packages_path  the settings file; and what alc.toml and the ALC_ variables say (`packages/lua/`)
     llm            the settings file
     answer_with    the settings file
 
@@ -24,6 +24,7 @@ from typing import Any, Final
 from everhold.core.errors import BadSetting
 from everhold.packages.find import absolute
 from everhold.packages.folder import Folders
+from everhold.programs.lua.root import Root
 
 VARIABLE: Final = "EVERHOLD_DATABASE_URL"
 FILE: Final = "everhold.toml"
@@ -46,11 +47,21 @@ class Settings:
     llm: str | None = None
     answer_with: str | None = None
     packages_path: tuple[Path, ...] = ()
+    start: Path | None = None  # where the settings were looked for
 
     @property
     def folders(self) -> Folders:
-        """Where Lua packages are looked for; folders that are not there yet count, too."""
-        return Folders((*self.packages_path, self.root / PACKAGES), (home() / PACKAGES,))
+        """Where Lua packages are looked for now; folders that are not there yet count, too.
+
+        Raises `BadPackageFile` if the project has an alc.lock or an alc.local.toml that cannot be read.
+        """
+        from everhold.packages.lua.home import is_strict
+        from everhold.packages.lua.roots import roots
+
+        found, strict = roots(start=self.start), is_strict()
+        here = [Root(folder, strict=strict) for folder in (*self.packages_path, self.root / PACKAGES)]
+        ours = Root(home() / PACKAGES, strict=strict)
+        return Folders((*found.pinned, *here, *found.path), tuple(dict.fromkeys((found.home, ours))))
 
     @property
     def scheme(self) -> str:
@@ -90,7 +101,7 @@ def settings(
         url, source["database"] = f"sqlite:///{home() / 'everhold.db'}", DEFAULT
     programs = tuple(absolute(place, root) for place in table.get("programs", ()))
     path = tuple((root / Path(place).expanduser()).resolve() for place in table.get("packages_path", ()))
-    return Settings(url, root, source, programs, table.get("llm"), table.get("answer_with"), path)
+    return Settings(url, root, source, programs, table.get("llm"), table.get("answer_with"), path, folder)
 
 
 def home() -> Path:

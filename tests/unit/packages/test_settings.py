@@ -305,8 +305,9 @@ def test_folders_of_packages_start_from_the_file(toml, here, monkeypatch, away_f
 
     folders = settings().folders
 
-    assert folders.own == (here / "lua", away_from_home / "more", Path("/opt/lua"), here / "packages")
-    assert folders.installed == (home() / "packages",)
+    own, installed = folders.plain
+    assert own == [f"{here}/lua", f"{away_from_home}/more", "/opt/lua", f"{here}/packages"]
+    assert installed == [str(home() / "packages")]
 
 
 def test_every_setting_is_in_the_reference():
