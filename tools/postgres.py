@@ -201,6 +201,12 @@ class Server(Program):
                     raise
                 time.sleep(0.02)
 
+    def home(self, name: str) -> dict[str, str]:
+        """The environment of somebody at whose `localhost` this server is, with a new database of this name."""
+        self.run(f"DROP DATABASE IF EXISTS {name}")
+        self.run(f"CREATE DATABASE {name}")
+        return {"PGPORT": str(self.port), "PGUSER": "postgres"}
+
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """One statement, as somebody else; its rows."""
         import psycopg

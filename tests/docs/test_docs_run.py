@@ -21,9 +21,14 @@ RECORDS = bool(os.environ.get("EVERHOLD_RECORD"))
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 @pytest.mark.filterwarnings("ignore:.*use of forkpty.*:DeprecationWarning")
-def test_every_block_of_a_page_runs_and_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
+def test_every_block_of_a_page_runs_and_prints_what_it_shows(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     text = page.read_text()
-    now = Reader(tmp_path).read(blocks(text))
+    reader = Reader(tmp_path)
+    if page.name == "run-on-postgres.md":
+        reader.env |= request.getfixturevalue("postgres").home("shop")
+    now = reader.read(blocks(text))
     if RECORDS:
         page.write_text(recorded(text, now))
         return

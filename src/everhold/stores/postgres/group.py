@@ -54,7 +54,8 @@ _OTHERS: Final = (
     f"SELECT s.id, {HEAD} FROM everhold.head_1 h JOIN everhold.session s ON s.ref = h.ref"
     " WHERE s.id = ANY(%s) OR h.ref = %s ORDER BY h.ref FOR NO KEY UPDATE OF h"
 )
-_SWEEP: Final = "DELETE FROM everhold.receipt WHERE at < now() - interval '1 hour'"
+#: Forgets receipts that nobody can ask for any more.
+SWEEP: Final = "DELETE FROM everhold.receipt WHERE at < now() - interval '1 hour'"
 
 Telling = Callable[[], tuple[str, tuple[Any, ...]] | None]
 
@@ -74,7 +75,7 @@ class Group:
         self._closed = False
         self._refs: list[int] = []
         self._receipt = randbits(62)
-        self._unswept = SWEEP_EVERY
+        self._unswept = 0
         self._light, self._land, self._landed = (named(each, schema) for each in (LIGHT, LAND, LANDED))
         self._light_many, self._land_many = named(LIGHT_MANY, schema), named(LAND_MANY, schema)
         self._task = asyncio.get_running_loop().create_task(self._write())
@@ -190,13 +191,8 @@ class Group:
         """The line of the writer."""
         if self._line is not None and not self._line.closed:
             return self._line
-        self._line = line = await self._lines.connect()
-        if not self._lines.pooled:
-            try:
-                await line.execute(f"SET synchronous_commit = {self._strength(False)}")
-            except psycopg.Error as error:
-                raise Lost(error) from None
-        return line
+        self._line = await self._lines.connect(settings=f"SET synchronous_commit = {self._strength(False)}")
+        return self._line
 
     async def _drop_line(self) -> None:
         line, self._line = self._line, None
@@ -322,8 +318,7 @@ class Group:
             raise Lost(failed) from None
 
     async def _swept(self, line: Line) -> None:
-        """Forget receipts that nobody can ask for any more."""
         try:
-            await line.execute(named(_SWEEP, self._schema))
+            await line.execute(named(SWEEP, self._schema))
         except psycopg.Error:
             pass  # the next one will do it

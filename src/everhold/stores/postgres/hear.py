@@ -20,6 +20,7 @@ import psycopg
 
 from everhold.core.errors import EverholdError
 from everhold.stores.postgres.address import named
+from everhold.stores.postgres.group import SWEEP
 from everhold.stores.postgres.line import Line, Lines, Lost
 
 log = logging.getLogger("everhold")
@@ -36,7 +37,7 @@ _TELL: Final = (
     " DO UPDATE SET count = pulse.count + 1, at = now() RETURNING id) SELECT pg_notify(%s, id) FROM told"
 )
 _COUNTS: Final = "SELECT coalesce(sum(count), 0)::int8, count(*) FROM everhold.pulse WHERE id <> %s"
-_FORGET: Final = "DELETE FROM everhold.pulse WHERE at < now() - interval '1 day'"
+_FORGET: Final = f"DELETE FROM everhold.pulse WHERE at < now() - interval '1 day'; {SWEEP}"
 
 
 class Ear:
@@ -55,7 +56,7 @@ class Ear:
         self.hears = "when asked"
 
     async def open(self) -> None:
-        """Learn what was told before."""
+        """Forget what is old, and learn what was told before."""
 
         async def first(line: Line) -> None:
             await line.execute(self._forget)

@@ -79,15 +79,15 @@ class Lines:
 
     # ---- one line
 
-    async def connect(self, patience: float | None = None) -> Line:
-        """A new line; raises `StoreUnavailable` when none was to be had."""
+    async def connect(self, patience: float | None = None, *, settings: str = "") -> Line:
+        """A new line, with settings that hold if it is all ours; raises `StoreUnavailable` when none was to be had."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self.patience if patience is None else patience)
         wait = _FIRST_WAIT
         while True:
             try:
                 line = await psycopg.AsyncConnection.connect(autocommit=True, prepare_threshold=None, **self._facts)
-                return await self._introduced(line)
+                return await self._introduced(line, settings)
             except psycopg.Error as error:
                 words = _words(error)
                 if any(sign in words for sign in _FOR_GOOD):
@@ -97,7 +97,7 @@ class Lines:
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LONGEST_WAIT)
 
-    async def _introduced(self, line: Line) -> Line:
+    async def _introduced(self, line: Line, settings: str) -> Line:
         """Learn who answers, and set what holds for the whole line if it is all ours."""
         try:
             cursor = await line.execute(
@@ -113,7 +113,7 @@ class Lines:
                 line.prepare_threshold = 1
                 await line.execute(
                     f"SET lock_timeout = {LOCK_TIMEOUT}; SET statement_timeout = 0;"
-                    " SET idle_in_transaction_session_timeout = '30s'"
+                    f" SET idle_in_transaction_session_timeout = '30s'; {settings}"
                 )
             return line
         except BaseException:
