@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from everhold.answerers import Command as Command
+    from everhold.answerers import Model as Model
     from everhold.answerers import Script as Script
     from everhold.blocking import BlockingRuntime as BlockingRuntime
     from everhold.blocking import open_blocking as open_blocking
@@ -56,6 +57,7 @@ _HOMES = {
     "Expired": "core.errors",
     "Failed": "core.errors",
     "Finished": "core.status",
+    "Model": "answerers",
     "Observer": "core.observe",
     "OpenQuery": "core.status",
     "OutcomeUnknown": "core.errors",

@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from everhold.agents import Agents
-from everhold.answerers import Spec, answerer
+from everhold.answerers import Model, Spec, answerer
 from everhold.archive import version
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON, plain
@@ -30,12 +30,11 @@ from everhold.core.errors import (
     BadArguments,
     BadSetting,
     KeyConflict,
-    MissingExtra,
     NotAProgram,
     Waiting,
 )
 from everhold.core.observe import Observer, Observers
-from everhold.core.query import Kind, Query, Usage
+from everhold.core.query import Kind, Usage
 from everhold.core.schema import fit
 from everhold.core.session import Birth, Seed, SessionId, State, mint
 from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
@@ -114,11 +113,11 @@ class Runtime(Agents):
         self._settings = found
         self._recover, self._dice = recover, dice
         self._programs: dict[str, Any] = {}
-        inline = answerer(llm)
+        inline = answerer(llm) or Model()  # by itself, it asks the models that agents name
         self._check = getattr(inline, "check", None)  # an answerer that cannot work says so before anything is asked
+        self._leave = getattr(inline, "close", None)
         worker = f"w-{secrets.token_hex(8)}"
-        kinds = () if inline is None else getattr(inline, "kinds", (Kind.LLM,))
-        answerers = {kind: inline for kind in kinds if inline is not None}
+        answerers = dict.fromkeys(getattr(inline, "kinds", (Kind.LLM,)), inline)
         self.host = Hosts(self._find)  #: begins lives of programs; for whoever replays
         stepper = Stepper(store, self.clock, worker)
         self._sessions = Sessions(store, self.host, stepper, Observers(observers), cache=cache)
@@ -162,6 +161,8 @@ class Runtime(Agents):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._dispatch.release()
+        if self._leave is not None:
+            await self._leave()
         for live in self._sessions.all():
             self._sessions.drop(live)
         await self.host.close()
@@ -430,8 +431,8 @@ def open(
 ) -> Runtime:
     """A runtime on `sqlite:///app.db`, `memory://` or `postgresql://…`; without a database, the settings say which.
 
-    `llm` answers `llm` questions now: an async function of a query, `Command("claude -p")`, a list or dict of
-    answers; None leaves them open for whoever answers.
+    `llm` answers `llm` questions now: a model as `"provider:name"`, an async function of a query,
+    `Command("claude -p")`, a list or dict of answers; None leaves them open for whoever answers.
     """
     refuse_while_loading()
     found = settings(database)
@@ -448,23 +449,17 @@ def open(
 
 
 def _configured(found: Settings) -> Spec:
-    """The answerer that the settings name. One that cannot work here says so when it is asked, not before."""
     if found.llm is None:
         return None
-    try:
-        return answerer(found.llm)
-    except MissingExtra as error:
-        return _Absent(error)
+    answerer(found.llm)  # says what is wrong with a name, or where a test runs
+    return _Configured(found.llm)
 
 
-class _Absent:
-    """Stands in for an answerer that is not installed here."""
+class _Configured(Model):
+    """The model that the settings name. One that cannot work here says so when it is asked, not before."""
 
-    def __init__(self, error: MissingExtra) -> None:
-        self._error = error
-
-    async def answer(self, query: Query, session_id: str) -> Any:
-        raise self._error
+    def check(self) -> None:
+        """Let everything else be done."""
 
 
 def result(call: Call[R], status: Finished) -> R:

@@ -28,6 +28,8 @@ from everhold.core.errors import (
     MissingExtra,
     NotAllowed,
     Poison,
+    ProviderMismatch,
+    ProviderUnconfigured,
     StoreBusy,
     StoreFull,
 )
@@ -51,7 +53,7 @@ PATIENCE: Final = 1.0
 
 
 #: What an answerer raises when it cannot answer such a query at all: that is not an answer.
-CANNOT: Final = (NotAllowed, BadSetting, MissingExtra)
+CANNOT: Final = (NotAllowed, BadSetting, MissingExtra, ProviderMismatch, ProviderUnconfigured)
 
 
 #: Session, query and the function it asks to be called; gives what is called.
@@ -81,7 +83,11 @@ class Dispatch:
 
     def inline(self, query: Query) -> bool:
         """Whether this process answers such a query itself."""
-        return query.kind in self._answerers and query.to is None
+        found = self._answerers.get(query.kind)
+        if found is None or query.to is not None:
+            return False
+        takes = getattr(found, "takes", None)
+        return takes is None or bool(takes(query))
 
     # ---- work
 
@@ -235,11 +241,11 @@ class Dispatch:
         """Begin to answer what was left open before anybody here could answer it."""
         if not self._answerers:
             return
-        await self.introduce()
 
         async def act(live: Live) -> None:
             parked = [q for q, entry in live.opened.items() if q not in live.working and self.inline(entry.query)]
             if parked and not live.head.ended:
+                await self.introduce()
                 await self._take_up(live, parked, live.head.attempts)
 
         await self._sessions.on(session_id, act)

@@ -283,7 +283,7 @@ class Stepper:
         if live.noticed or live.working:
             change.closed = said.closed = self._closed(live, deliveries)
             extra = extra or bool(change.closed)
-        place = [q for q in said.asked if (q.kind is not Kind.LLM or q.to is not None or self._llm) and q.q in opened]
+        place = [q for q in said.asked if (q.kind is not Kind.LLM or _is_placed(q) or self._llm) and q.q in opened]
         if place:
             self._place(live, change, said, place, way.at)
             extra = True
@@ -361,10 +361,15 @@ class Stepper:
             change.letters = [*change.letters, end]
 
 
+def _is_placed(query: Query) -> bool:
+    """Whether a question to a model says whose it is: a person's, or a model's that it names."""
+    return query.to is not None or (query.options is not None and "model" in query.options)
+
+
 def _is_plain(reply: Reply, asked: Query) -> bool:
     return (
         asked.kind is Kind.LLM
-        and asked.to is None
+        and not _is_placed(asked)
         and asked.expires_at is None
         and reply.due is None
         and reply.notes is None

@@ -2,8 +2,8 @@
 
 import pytest
 
-from everhold.answerers import Command, Function, Script, answerer
-from everhold.core.errors import BadSetting, MissingExtra
+from everhold.answerers import Command, Function, Model, Script, answerer
+from everhold.core.errors import BadSetting
 from everhold.core.query import Query
 
 
@@ -41,17 +41,20 @@ async def test_prepared_answers_become_a_script(given):
     assert await made.answer(Query(0, "0:0", "Well?"), "s-1") == "yes"
 
 
-def test_a_model_needs_its_extra():
-    """A model's name says which extra to install."""
-    with pytest.raises(MissingExtra) as caught:
-        answerer("anthropic:claude-sonnet-4-6")
+def test_a_model_is_named_by_its_provider():
+    """`provider:name` is a model; whether it can be asked here is said when the runtime is opened."""
+    made = answerer("anthropic:claude-sonnet-4-6 | openai:gpt-5-mini")
 
-    assert caught.value.hint == "pip install 'everhold[models]'"
+    assert isinstance(made, Model)
+    assert [str(name) for name in made.names] == ["anthropic:claude-sonnet-4-6", "openai:gpt-5-mini"]
 
 
 WRONG = {
-    "command": ("claude -p", "'claude -p' is no model; a command is everhold.Command('claude -p')"),
-    "class": (Command, "Command is a class; it takes an async function"),
+    "command": (
+        "claude -p",
+        "'claude -p' is no model, which is provider:name; a command is everhold.Command('claude -p')",
+    ),
+    "class": (Command, "Command is a class; it takes provider:name, an async function"),
     "number": (7, "or None, not int"),
 }
 
