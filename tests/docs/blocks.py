@@ -200,7 +200,7 @@ class Reader:
             os.chdir(self.cwd)
             os.execve("/bin/bash", ["bash", "-c", command], self.env)
         ioctl(terminal, TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-        seen, waiting, deadline = "", list(answers), time.monotonic() + 30
+        seen, waiting, deadline = "", list(answers), time.monotonic() + 60
         while time.monotonic() < deadline:
             if not select.select([terminal], [], [], 0.1)[0]:
                 if PROMPT.match(_plain(seen).rpartition("\n")[2]):
