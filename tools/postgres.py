@@ -149,6 +149,7 @@ class Server(Program):
     def __init__(self, *, fsync: bool = False, **settings: str) -> None:
         super().__init__()
         self._data = self.folder / "data"
+        self._spoken: Any = None  # the line of `run`
         self._settings = {**SETTINGS, "fsync": "on" if fsync else "off", **settings}
         try:
             self._begin()
@@ -211,9 +212,16 @@ class Server(Program):
         """One statement, as somebody else; its rows."""
         import psycopg
 
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            cursor = connection.execute(statement, values or None)
-            return cursor.fetchall() if cursor.description else []
+        if self._spoken is None:
+            self._spoken = psycopg.connect(self.url, autocommit=True)
+        cursor = self._spoken.execute(statement, values or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        if self._spoken is not None:
+            self._spoken.close()
+            self._spoken = None
+        super().stop(how)
 
 
 class Pooler(Program):
