@@ -211,6 +211,25 @@ async def test_a_server_that_stays_away(postgres):
         await move(store, record, answers={0: "a"})
 
 
+async def test_a_server_that_goes_for_good_in_a_commit(postgres):
+    """Whether it landed is not known, and that is what is said; the same change again is not applied twice."""
+    url = fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire, postgres), patience=0.5)) as store:
+        record = await begin(store, "s-1", ask(0))
+        change = step(record, answers={0: "needle"}, letters=[Letter("signal", 1, 1.0)], tip={"mail": 1})
+        wire.lose(b"needle", landed=True)
+        wire.open = False
+
+        with pytest.raises(StoreUnavailable) as refused:
+            await in_time(store.commit(change, 1))
+
+        assert "not known" in refused.value.hint
+        async with opened(PostgresStore(url)) as other:
+            with pytest.raises(Overtaken):
+                await other.commit(change, 1)
+            assert len((await other.load("s-1")).letters) == 1
+
+
 async def test_a_waiting_process_hears_again_after_a_restart(postgres):
     """Who listens goes on to hear of others when the server is back."""
     url = fresh(postgres)

@@ -57,6 +57,8 @@ _OTHERS: Final = (
 #: Forgets receipts that nobody can ask for any more.
 SWEEP: Final = "DELETE FROM everhold.receipt WHERE at < now() - interval '1 hour'"
 
+_UNKNOWN: Final = "Whether it landed is not known; the same call again is safe: it never happens twice."
+
 Telling = Callable[[], tuple[str, tuple[Any, ...]] | None]
 
 
@@ -163,7 +165,8 @@ class Group:
             await self._drop_line()
             self._again([one for one in batch if one.done is not None and not one.done.done()], str(error))
         except EverholdError as error:
-            self._refuse(batch, error)
+            self._refuse([one for one in batch if not one.tried], error)
+            self._refuse(batch, StoreUnavailable(self._where, str(error), _UNKNOWN))
         except Exception as error:  # nobody may wait for ever
             log.exception("a commit failed in a way that nobody foresaw")
             await self._drop_line()
@@ -179,8 +182,7 @@ class Group:
         for one in left:
             one.tried = True
         late = [one for one in left if now - one.since > self._lines.patience]
-        hint = "Whether it landed is not known; the same call again is safe."
-        self._refuse(late, StoreUnavailable(self._where, reason, hint))
+        self._refuse(late, StoreUnavailable(self._where, reason, _UNKNOWN))
         self._queue[:0] = [one for one in left if one not in late]
 
     def _refuse(self, batch: list[Landing], error: EverholdError) -> None:
