@@ -36,20 +36,32 @@ class Meta(msgspec.Struct, frozen=True):
 
 def meta(path: Path) -> Meta:
     """What the file says of itself; empty where it says nothing or cannot be read."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(MOST).decode("utf-8", "replace")
-    except OSError:
-        return Meta()
-    return read(text)
+    return read(_text(path))
+
+
+def fields(path: Path) -> dict[str, str]:
+    """All that the file says of itself in plain strings, whatever it calls it."""
+    return {name: " ".join(said.split()) for name, said in _found(_text(path)).items()}
 
 
 def read(text: str) -> Meta:
-    begin = _BEGIN.search(text)
-    found = dict(_fields(text[begin.end() :])) if begin else {}
+    found = _found(text)
     known = {name: " ".join(found[name].split()) for name in Meta.__struct_fields__ if name in found}
     known["description"] = known.get("description") or _comment(text)
     return Meta(**known)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(MOST).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _found(text: str) -> dict[str, str]:
+    begin = _BEGIN.search(text)
+    return dict(_fields(text[begin.end() :])) if begin else {}
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:

@@ -63,9 +63,13 @@ class Locked(msgspec.Struct, frozen=True):
     version: str | None = None
 
 
+def is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
 def named(name: str) -> str:
     """The name, if a package may have it."""
-    if _NAME.fullmatch(name) is None:
+    if not is_name(name):
         raise BadPackage(
             f"Invalid package name '{name}'", "A name begins with a letter; then letters, digits, _ and - may follow."
         )
@@ -217,7 +221,7 @@ def _locked(file: Path, value: Any) -> Locked:
 
 
 def _checked_name(file: Path, name: str) -> None:
-    if _NAME.fullmatch(name) is None:
+    if not is_name(name):
         raise BadPackageFile(str(file), f"{name!r} is not the name of a package")
 
 

@@ -1,0 +1,162 @@
+"""Getting a folder of packages: one that is here, or a git repository at one revision.
+
+Rules
+  1. Of a repository files are taken, and nothing in it is run: no hooks, no filters of its own, no submodules. Only
+     transports that fetch are used.
+  2. Nobody is asked for a password, and after a minute it is over.
+  3. What was fetched is known by its commit. Passwords in an address are used and not written down.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from everhold.core.errors import BadPackage
+from everhold.packages.lua.source import Folder, Git
+
+#: Seconds in which a repository must be here.
+LIMIT: Final = 60.0
+
+_SCHEMES: Final = ("http", "https", "ssh", "git", "file")
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_SHORT: Final = re.compile(r"[\w.-]+@[\w.-]+:(?!:)")  # git@host:path
+_SECRET: Final = re.compile(r"(?<=://)[^/@]*@")
+_CAREFUL: Final = (
+    *("-c", "core.hooksPath=/dev/null"),
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "protocol.ext.allow=never"),
+    *("-c", "submodule.recurse=false"),
+    *("-c", "advice.detachedHead=false"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A folder with packages, and where it came from."""
+
+    folder: Path
+    source: Folder | Git
+    name: str  # of its package, if it is one and nobody chose another
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.source, Folder)
+
+
+@contextmanager
+def offered(url: str, rev: str | None = None) -> Iterator[Offer]:
+    """What is at an address, for a while: an absolute path as it stands, else a git repository."""
+    if url.startswith(("/", "~")):
+        yield _here(url, rev)
+        return
+    at = address(url)
+    with tempfile.TemporaryDirectory(prefix="everhold-") as place:
+        folder = Path(place, "repository")
+        commit = _fetched(at, rev, folder)
+        shutil.rmtree(folder / ".git")
+        yield Offer(folder, Git(hidden(at), commit), at.rstrip("/").rpartition("/")[2].removesuffix(".git"))
+
+
+def _here(url: str, rev: str | None) -> Offer:
+    folder = Path(url).expanduser()
+    if rev is not None:
+        raise BadPackage(f"A directory has no revision: {url}", f"Name the repository: file://{folder}")
+    if not folder.is_dir():
+        raise BadPackage(f"Source directory does not exist: {folder}", "Name a folder that is there, or a git URL.")
+    folder = folder.resolve()
+    return Offer(folder, Folder(str(folder)), folder.name)
+
+
+def address(url: str) -> str:
+    """The full address of a repository; `https://` comes before what has no scheme."""
+    scheme = _SCHEME.match(url)
+    if not url or url.startswith("-") or not url.isprintable() or "::" in url:
+        raise BadPackage(
+            f"Not the address of a repository: {url!r}", "Say https://host/path, git@host:path or a folder."
+        )
+    if scheme is None:
+        return url if _SHORT.match(url) else f"https://{url}"
+    if scheme[1].lower() not in _SCHEMES:
+        raise BadPackage(f"Packages are not fetched by {scheme[1]}://", f"There are {', '.join(_SCHEMES)}.")
+    return url
+
+
+def hidden(url: str) -> str:
+    """An address without name and password."""
+    return url if url.startswith("ssh://") else _SECRET.sub("", url)
+
+
+# ---- git
+
+
+def _fetched(url: str, rev: str | None, folder: Path) -> str:
+    """Put the files of a revision, or of the newest, into a folder; returns the commit."""
+    if rev is None:
+        _git(url, "clone", "-q", "--depth", "1", "--no-tags", "--template=", "--", url, str(folder))
+    else:
+        _at_revision(url, rev, folder)
+    return _git(url, "-C", str(folder), "rev-parse", "HEAD").strip()
+
+
+def _at_revision(url: str, rev: str, folder: Path) -> None:
+    if not rev or rev.startswith("-") or not rev.isprintable() or ":" in rev or " " in rev:
+        raise BadPackage(f"Not a revision: {rev!r}", "Name a tag, a branch or a commit.")
+    _git(url, "init", "-q", "--template=", str(folder))
+    try:  # this alone, if the server gives it
+        _git(url, "-C", str(folder), "fetch", "-q", "--depth", "1", "--no-tags", "--", url, rev)
+        _git(url, "-C", str(folder), "checkout", "-q", "--detach", "FETCH_HEAD", "--")
+    except BadPackage:
+        shutil.rmtree(folder)
+        _git(url, "clone", "-q", "--no-checkout", "--template=", "--", url, str(folder))
+        _git(url, "-C", str(folder), "checkout", "-q", "--detach", rev, "--")
+
+
+def _git(url: str, *words: str) -> str:
+    env = {
+        **os.environ,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "true",
+        "GIT_LFS_SKIP_SMUDGE": "1",
+        "GIT_SSH_COMMAND": os.environ.get("GIT_SSH_COMMAND", "ssh -oBatchMode=yes"),
+        "LC_ALL": "C",
+    }
+    try:
+        process = subprocess.Popen(
+            ["git", *_CAREFUL, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+            start_new_session=True,  # so that those whom git starts end with it
+        )
+    except OSError as error:
+        raise BadPackage(f"Failed to run git: {error.strerror}", "Install git.") from None
+    try:
+        told, complaint = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise BadPackage(
+            f"git clone timed out after {LIMIT:.0f}s: {hidden(url)}", "Nothing was changed. Try again later."
+        ) from None
+    finally:
+        _end(process)
+    if process.returncode:
+        said = hidden(complaint.decode("utf-8", "replace").strip())
+        raise BadPackage(f"git clone failed: {said}", "Nothing was changed. Check the address and the revision.")
+    return told.decode("utf-8", "replace")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

@@ -1,0 +1,144 @@
+"""Installing packages for the user, from a folder or from a git repository at one revision.
+
+Rules
+  1. Nothing of a package is run. Where it came from is written down, with the commit.
+  2. What is there already is replaced if it came the same way, or came from a folder, or if somebody insists. Else it
+     stays: of one package this is an error, of a collection it is skipped. A link that somebody made always stays.
+  3. In a project the packages are named in its alc.toml and alc.lock, too. Whether these can be read is known before
+     anything is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from everhold.core.errors import BadPackage, BadPackageFile
+from everhold.packages.lua import extra, stubs, tree
+from everhold.packages.lua.fetch import Offer, offered
+from everhold.packages.lua.home import Home, home, project_root
+from everhold.packages.lua.installed import Changes, changing
+from everhold.packages.lua.project import Locked, Project, named
+from everhold.packages.lua.source import INSTALLED, Git, source
+from everhold.packages.meta import meta
+from everhold.programs.lua.root import MAIN
+
+
+@dataclass(slots=True)
+class _Done:
+    """What became of the packages that were offered."""
+
+    installed: list[str] = field(default_factory=list)
+    updated: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    skipped_symlinks: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def here(self) -> list[str]:
+        return sorted([*self.installed, *self.updated])
+
+
+def install(
+    url: str,
+    name: str | None = None,
+    *,
+    rev: str | None = None,
+    force: bool = False,
+    project: str | Path | None = None,
+) -> dict[str, Any]:
+    """Install what is at an absolute path or in a git repository: one package, or each of a collection."""
+    if name is not None:
+        named(name)
+    to, into = home(), _project(project)
+    with offered(url, rev) as offer:
+        packages = _packages(offer, name)
+        done = _Done()
+        with changing(to) as changes:
+            for each, folder in packages.items():
+                _one(offer, each, folder, to=to, changes=changes, done=done, force=force)
+            told = _told(offer, done)
+            told |= extra.imported(offer.folder, {each: packages[each] for each in done.here}, to)
+    told |= stubs.written(to)
+    if into is not None and (warnings := _named_in(into, done.here)):
+        told["project_files_warnings"] = warnings
+    return told
+
+
+def _project(given: str | Path | None) -> Project | None:
+    """The project that is concerned; its files can be read."""
+    root = project_root(given)
+    if root is None:
+        return None
+    project = Project(root)
+    project.needs()
+    project.locked()
+    return project if project.toml.is_file() else None
+
+
+def _packages(offer: Offer, name: str | None) -> dict[str, Path]:
+    if tree.is_package(offer.folder):
+        return {named(name or offer.name): offer.folder}
+    packages = tree.collection(offer.folder)
+    if not packages:
+        raise BadPackage("No packages found. Expected init.lua at root (single) or */init.lua (collection).")
+    if name is not None:
+        raise BadPackage(
+            "The 'name' parameter is only supported for single-package repos (init.lua at root).",
+            "This is a collection; its packages keep their names.",
+        )
+    return packages
+
+
+def _one(offer: Offer, name: str, folder: Path, *, to: Home, changes: Changes, done: _Done, force: bool) -> None:
+    target, is_alone = to.packages / name, folder == offer.folder
+    if target.is_symlink():
+        if is_alone:
+            raise BadPackage(f"Destination '{target}' is a symlink.", f"everhold pkg unlink {name}")
+        done.skipped_symlinks.append(name)
+        return
+    is_there = target.exists()
+    if is_there and not (force or offer.is_local or _came_alike(changes.packages.get(name), offer, is_alone)):
+        if is_alone:
+            hint = "It came from elsewhere. Remove it first, choose another name, or insist: --force."
+            raise BadPackage(f"Package '{name}' already exists at {target}.", hint)
+        done.skipped.append(name)
+        return
+    done.left_out += [f"{name}/{path}" for path in tree.put(folder, target)]
+    changes.put(name, offer.source, meta(target / MAIN).version or None)
+    (done.updated if is_there else done.installed).append(name)
+
+
+def _came_alike(entry: Any, offer: Offer, is_alone: bool) -> bool:
+    """Whether what is there was installed, and so may be replaced by this."""
+    if entry is None:
+        return False
+    before = source(entry.get("source") or "")
+    return is_alone or (isinstance(before, Git) and isinstance(offer.source, Git) and before.url == offer.source.url)
+
+
+def _told(offer: Offer, done: _Done) -> dict[str, Any]:
+    kind = "single" if tree.is_package(offer.folder) else "collection"
+    told: dict[str, Any] = {"installed": done.installed, "mode": f"local_{kind}" if offer.is_local else kind}
+    for key in ("updated", "skipped", "skipped_symlinks", "left_out"):
+        if found := getattr(done, key):
+            told[key] = found
+    if isinstance(offer.source, Git):
+        told["rev"] = offer.source.rev
+    return told
+
+
+def _named_in(project: Project, names: list[str]) -> list[str]:
+    """Name packages in the project's files; returns what went wrong, for they are installed all the same."""
+    try:
+        with project.guarded():
+            project.add(names)
+            locked = project.locked()
+            known = {one.name for one in locked}
+            fresh = [Locked(name, INSTALLED) for name in names if name not in known]
+            if fresh:
+                project.write_lock([*locked, *fresh])
+    except BadPackageFile as error:
+        return [str(error)]
+    return []

@@ -1,0 +1,76 @@
+"""A new package to begin with: an init.lua that runs, and a test beside it that passes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from everhold.core.errors import BadPackage
+from everhold.packages.lua.file import write
+from everhold.programs.lua.root import MAIN
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_MAIN: Final = """--- {title}
+
+local M = {{}}
+
+M.meta = {{
+  name = {name},
+  version = "0.1.0",
+  description = {description},
+  category = {category},
+}}
+
+---@param ctx table
+---@return table ctx
+function M.run(ctx)
+  local draft = alc.llm("Answer this as well as you can.\\n\\n" .. ctx.task)
+  ctx.result = alc.llm("Improve this answer.\\n\\n" .. draft)
+  return ctx
+end
+
+return M
+"""
+_TEST: Final = '''"""The package {name}, with prepared answers in place of a model. Run it with pytest."""
+
+from pathlib import Path
+
+import everhold
+from everhold.programs.lua.program import LuaProgram
+
+
+def test_{name}_improves_its_draft() -> None:
+    package = LuaProgram.package(Path(__file__).parent / "{name}")
+    answers = ["a draft", "a better answer"]
+    ctx = everhold.run(package(task="Why is the sky blue?"), llm=answers, database="memory://")
+    assert ctx["result"] == "a better answer"
+'''
+
+
+def scaffold(
+    name: str, target_dir: str | Path = ".", *, category: str | None = None, description: str | None = None
+) -> dict[str, Any]:
+    """Write a package and its test into a folder; what is there already is not touched."""
+    if _NAME.fullmatch(name) is None:
+        raise BadPackage(
+            f"invalid package name '{name}'", "A small letter, then small letters, digits and _; at most 64."
+        )
+    target = Path(target_dir).expanduser().absolute()
+    main, test = target / name / MAIN, target / f"test_{name}.py"
+    for file in (main, test):
+        if file.exists():
+            raise BadPackage(f"package skeleton already exists at {file}", "Nothing was changed.")
+    says = " ".join((description or f"Describe what {name} is for.").split())
+    text = _MAIN.format(
+        title=says, name=_lua(name), description=_lua(says), category=_lua(" ".join((category or "general").split()))
+    )
+    write(test, _TEST.format(name=name), mode=0o644)
+    write(main, text, mode=0o644)
+    return {"status": "ok", "path": str(main), "bytes_written": len(text.encode()), "test_path": str(test)}
+
+
+def _lua(text: str) -> str:
+    """A string as Lua writes it, on one line."""
+    plain = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\{ord(found[0]):03d}", plain) + '"'
