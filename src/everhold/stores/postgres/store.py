@@ -30,6 +30,11 @@ DURABILITY: Final = ("process", "mixed", "power")
 OPENING: Final = 2.0
 _SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
+_SIZE: Final = (
+    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8 FROM pg_catalog.pg_class c"
+    " JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = %s AND c.relkind = 'r'"
+)
+
 
 class PostgresStore:
     def __init__(
@@ -50,6 +55,7 @@ class PostgresStore:
         self._patience = patience
         self._size = lines
         self._format = 0
+        self._bytes = 0  # when it was last verified
         self._lines: Lines = None  # type: ignore[assignment]
         self._group: Group = None  # type: ignore[assignment]
         self._ear: Ear = None  # type: ignore[assignment]
@@ -281,6 +287,7 @@ class PostgresStore:
         async def act(line: Line) -> builtins.list[Problem]:
             await line.execute(_SNAPSHOT)
             found = await verify.Auditor(line, self.schema).problems(progress)
+            self._bytes = (await self._on(line, _SIZE, self.schema))[0][0]
             await line.execute("COMMIT")
             return found
 
@@ -292,6 +299,7 @@ class PostgresStore:
             "kind": "postgres",
             "format": self._format,
             "schema": self.schema,
+            "bytes": self._bytes,
             "durability": self.durability,
             "pooled": self._lines.pooled,
             "hears": self._ear.hears,
