@@ -22,7 +22,7 @@ end
 local function words_of(problem)
   local kind = type(problem)
   if kind == "string" then
-    return problem
+    return (gsub(problem, "^%?:%-1: ", "")) -- our own Lua has no lines
   end
   local co = kit.create(function()
     local mt = kit.metatable_of(problem)

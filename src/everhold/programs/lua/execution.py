@@ -262,13 +262,7 @@ class LuaExecution:
         allowed = self._cpu if not self._since else max(0.01, self._cpu - (process_time() - self._since))
         reply: Given | None = (self._at, allowed, *given)
         while reply is not None:
-            try:
-                came = strand.vm.go(*reply)
-            except Exception as error:  # of lupa: its own classes are known only where it is
-                if type(error).__module__.partition(".")[0] != "lupa":
-                    raise
-                self._failed(strand, "not enough memory", "")
-                return
+            came = strand.vm.go(*reply)
             if came[0]:
                 self._hear(strand)
             answer = _ASKED[came[1]](self, strand, *came[2:])
@@ -377,9 +371,8 @@ class LuaExecution:
         else:
             self._ended(strand.fork, strand, b'"ok":true,"result":' + result)
 
-    def _failed(self, strand: Strand, said: bytes | str, lines: bytes | str) -> None:
-        words = said if isinstance(said, str) else text(said)
-        shown = lines if isinstance(lines, str) else text(lines)
+    def _failed(self, strand: Strand, said: bytes, lines: bytes) -> None:
+        words, shown = text(said), text(lines)
         self._strands.remove(strand)
         fork = strand.fork
         if fork is None:

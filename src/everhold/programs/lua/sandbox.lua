@@ -1,16 +1,16 @@
 -- The world of a program: Lua 5.4 without the machine around it, the same in every process.
 --
--- A chunk: `local fetch, version, namespace, wants_alc = ...`; it turns the globals of a fresh state into a sandbox and
--- returns what the host calls: begin, go, take, seed. What is rarely needed is fetched with its first use, because each
--- session has a state of its own; those chunks get the `kit`.
+-- A chunk: `local version, namespace, wants_alc = ...`; it turns the globals of a fresh state into a sandbox and returns
+-- what the host calls: begin, go, take, seed, told. What is rarely needed is asked of the host with its first use,
+-- because each session has a state of its own; those chunks get the `kit`.
 --
 --   1. Whatever calls a program's function is Lua, never C: so a question can be asked anywhere a program can stand.
 --   2. A question is a yield marked with REQUEST. Resumers pass it on, so that it reaches the host from any coroutine.
 --   3. Nothing depends on addresses or hash seeds: pairs and next go through keys in order, objects are numbered.
---   4. Once the time is over every protected call raises again, so that nothing can swallow it. Finalizers never run.
+--   4. Once the time is over the first protected call that hears of it leaves for good. Finalizers never run.
 --   5. Our own Lua uses its own library; programs get copies, which they may spoil.
 
-local fetch, version, namespace, wants_alc = ...
+local version, namespace, wants_alc = ...
 
 local type, error, rawget, rawset, select = type, error, rawget, rawset, select
 local raw_next, raw_pcall, raw_tostring, raw_load, raw_setmetatable = next, pcall, tostring, load, setmetatable
@@ -37,14 +37,28 @@ local kit = {
 local main -- the coroutine in which the program runs
 local deadline, overtime = 0.0, false
 
+local function settled(ok, ...)
+  if ok then
+    return ...
+  end
+  error((...), 0)
+end
+
+-- Ask the host; returns what it says, or raises it.
+local function request(...)
+  return settled(yield(REQUEST, ...))
+end
+
+local function keep(name, code)
+  parts[name] = raw_load(code, nil, "b", base)(kit) or {}
+end
+
 -- A chunk of our own, loaded once.
 local function part(name)
-  local found = parts[name]
-  if not found then
-    found = raw_load(fetch(name), nil, "b", base)(kit) or {}
-    parts[name] = found
+  if not parts[name] then
+    keep(name, request("part", name))
   end
-  return found
+  return parts[name]
 end
 
 local function lazy(chunk, name)
@@ -60,11 +74,26 @@ local function strike()
   end
 end
 
+-- Leave for good. To raise instead would mean to fall through each protected call there is, and there can be thousands.
+local function leave()
+  overtime = true
+  yield(REQUEST, "overtime")
+  error(OVERTIME, 0)
+end
+
 local function checked(...)
   if overtime then
-    error(OVERTIME, 0)
+    leave()
   end
   return ...
+end
+
+-- What came of a protected call. Where memory is short each failure takes long, so that the hook alone comes too late.
+local function caught(ok, ...)
+  if overtime or not ok and clock() > deadline then
+    leave()
+  end
+  return ok, ...
 end
 
 -- Raise what a C function raised, as if the function that called us were that C function.
@@ -245,7 +274,7 @@ end
 -- Protected calls. A handler runs after the fall, so that it may ask too.
 
 function base.pcall(...)
-  return checked(raw_pcall(...))
+  return caught(raw_pcall(...))
 end
 
 local function false_and(_, ...)
@@ -253,7 +282,6 @@ local function false_and(_, ...)
 end
 
 local function handled(handler, ok, ...)
-  checked()
   if ok then
     return true, ...
   end
@@ -264,7 +292,7 @@ function base.xpcall(f, handler, ...)
   if type(handler) ~= "function" then
     expected(2, "xpcall", "function", handler)
   end
-  return handled(handler, raw_pcall(f, ...))
+  return handled(handler, caught(raw_pcall(f, ...)))
 end
 
 -- Coroutines
@@ -279,11 +307,10 @@ local function co_create(f)
 end
 
 local function relay(co, ok, ...)
-  checked()
   if ok and (...) == REQUEST then
     return relay(co, resume(co, yield(...)))
   end
-  return ok, ...
+  return caught(ok, ...)
 end
 
 local function unwrapped(co, ok, ...)
@@ -367,20 +394,6 @@ function base.string.gsub(s, pattern, replacement, most)
   return passed("gsub", raw_pcall(gsub, s, pattern, replacement, most))
 end
 
--- Requests
-
-local function settled(ok, ...)
-  if ok then
-    return ...
-  end
-  error((...), 0)
-end
-
--- Ask the host; returns what it says, or raises it.
-local function request(...)
-  return settled(yield(REQUEST, ...))
-end
-
 -- alc: `llm` and `time` are here, the rest comes with its first use.
 
 local alc = {}
@@ -414,8 +427,8 @@ end
 -- The part of the library that has a name is loaded when somebody looks for it. What a program has put there stays.
 local function found_in(home)
   return function(t, name)
-    local chunk = type(name) == "string" and fetch(home, name)
-    if chunk and not parts[chunk] then
+    local chunk = type(name) == "string" and request("where", home, name)
+    if chunk then
       part(chunk)
     end
     return rawget(t, name)
@@ -490,7 +503,7 @@ end
 metatable_of("").__index, metatable_of("").__metatable = env.string, false
 
 kit.part, kit.checked, kit.passed, kit.expected, kit.acts = part, checked, passed, expected, acts
-kit.border, kit.ordered, kit.strike, kit.words, kit.tostring = border, ordered, strike, words, tostring
+kit.ordered, kit.strike, kit.words, kit.tostring = ordered, strike, words, tostring
 kit.request, kit.say, kit.alc, kit.libraries, kit.found_in, kit.every = request, say, alc, libraries, found_in, EVERY
 
 env.require = lazy("modules", "require")
@@ -498,14 +511,29 @@ env.package = raw_setmetatable({}, { __index = function(_, name) return part("mo
 
 -- The host's side
 
+local problem -- with which it ended
+
 local function answered(ok, tag, ...)
   if ok and tag == REQUEST then
     return kit.noisy, ...
   elseif ok and tag == DONE then
     return kit.noisy, "done", ...
   end
-  local fine, words, lines = raw_pcall(part("ending").told, main, tag)
-  return kit.noisy, overtime and "overtime" or "failed", fine and words or "not enough memory", fine and lines or ""
+  problem = tag
+  return kit.noisy, overtime and "overtime" or "failed"
+end
+
+-- The words of the error with which it ended, and the lines; for that some more of our Lua is needed.
+local function told(json, ending)
+  if not parts.json then
+    keep("json", json)
+  end
+  keep("ending", ending)
+  return parts.ending.told(main, problem)
+end
+
+local function take()
+  return part("saying").take()
 end
 
 local function run(module, name, ctx)
@@ -533,12 +561,14 @@ end
 
 -- Begin a life. Its ctx is JSON, or names and plain values.
 local function begin(born, how, name, source, title, json, ...)
-  local ctx, given = json and part("json").decode(json) or {}, { ... }
-  for i = 1, #given, 2 do
-    ctx[given[i]] = given[i + 1]
-  end
-  kit.born, env.ctx = born, ctx
+  local given = { ... }
+  kit.born = born
   main = create(function()
+    local ctx = json and part("json").decode(json) or {}
+    for i = 1, #given, 2 do
+      ctx[given[i]] = given[i + 1]
+    end
+    env.ctx, given = ctx, nil
     local value = value_of(how, name, source, title, ctx)
     return DONE, part("json").encode(value, "the result")
   end)
@@ -562,4 +592,4 @@ local function go(now, allowed, ...)
   return answered(resume(main, ...))
 end
 
-return begin, go, seed, lazy("saying", "take")
+return begin, go, seed, take, told

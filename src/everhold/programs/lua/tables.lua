@@ -3,9 +3,9 @@
 
 local kit = ...
 
-local type, error, select, rawget, rawlen, math_type = type, error, select, rawget, rawlen, math.type
+local type, error, select, rawget, math_type = type, error, select, rawget, math.type
 local format, tointeger, metatable_of, acts = kit.format, math.tointeger, kit.metatable_of, kit.acts
-local raw_next, border, ordered, expected = kit.raw_next, kit.border, kit.ordered, kit.expected
+local raw_next, ordered, expected = kit.raw_next, kit.ordered, kit.expected
 
 local own = {}
 
@@ -26,15 +26,21 @@ end
 
 local walks = kit.setmetatable({}, { __mode = "k" })
 
-local function walk(t, n)
+-- Note the keys of a table, of which 1 … n are there (one may have been cleared while it was visited).
+local function survey(t, n)
+  while rawget(t, n + 1) ~= nil do
+    n = n + 1
+  end
   local keys, places = ordered(t, n), {}
   for i = 1, #keys do
     places[keys[i]] = i
   end
-  walks[t] = { keys, places }
-  return keys, places
+  local noted = { n = n, keys = keys, places = places }
+  walks[t] = noted
+  return noted
 end
 
+-- The first of the keys behind 1 … n that is still there.
 local function from(t, keys, i)
   while keys[i] ~= nil do
     local value = rawget(t, keys[i])
@@ -58,33 +64,32 @@ local function past(t, keys, key)
   return nil
 end
 
+-- Where it begins with 1 it comes here with the 1.
 function own.next(t, key)
   if type(t) ~= "table" then
     expected(1, "next", "table", t)
   elseif key == nil then
-    return from(t, walk(t, 0), 1)
+    return from(t, survey(t, 0).keys, 1)
   end
-  local known, is_index = walks[t], math_type(key) == "integer" and key >= 1
-  if known then
-    local place = known[2][key]
-    if place then
-      return from(t, known[1], place + 1)
+  key = type(key) == "number" and tointeger(key) or key
+  local noted = walks[t]
+  if key == 1 or not noted then
+    noted = survey(t, key == 1 and 1 or 0)
+  end
+  if math_type(key) == "integer" and key >= 1 and key <= noted.n then
+    for i = key + 1, noted.n do
+      local value = rawget(t, i)
+      if value ~= nil then
+        return i, value
+      end
     end
-    walks[t] = nil
-  elseif is_index and key < rawlen(t) and rawget(t, 1) ~= nil and rawget(t, key + 1) ~= nil then
-    return key + 1, rawget(t, key + 1)
+    return from(t, noted.keys, 1)
   end
-  local n = border(t)
-  local keys, places = walk(t, n)
-  if is_index and key <= n then
-    if key < n then
-      return key + 1, rawget(t, key + 1)
-    end
-    return from(t, keys, 1)
-  elseif places[key] then
-    return from(t, keys, places[key] + 1)
+  local place = noted.places[key]
+  if place then
+    return from(t, noted.keys, place + 1)
   end
-  return past(t, keys, key)
+  return past(t, noted.keys, key)
 end
 
 -- sort: stable, so that the order of what is equal does not depend on chance.

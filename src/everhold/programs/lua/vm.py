@@ -1,10 +1,13 @@
 """One Lua state with a program in it: the sandbox, and the limits on what it may use.
 
 Rules
-  1. Bytes, numbers and truth values go in and come out. The one Python object in a state is `_fetch`, which reads our
-     own compiled Lua; it stays an upvalue of the sandbox, and nothing of Python can be looked up on it.
+  1. No Python object ever enters a state: bytes, numbers and truth values go in and come out, nothing else. So there
+     is nothing in it through which a program could reach this process. (A function of Python in it could also stop
+     the whole process: where memory is short, what calls it never gives the interpreter's lock back.)
   2. Whatever the program asks comes out of `go` as a kind and its arguments; what is said goes in with the next `go`.
-  3. Our own Lua is compiled once in a process. What of it is rarely needed is loaded into a state with its first use.
+  3. Our own Lua is compiled once in a process. What of it is rarely needed is asked for with its first use, because
+     each session has a state of its own.
+  4. What we hand over always finds room: only the program runs against the limit.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ MEMORY: Final = 64 * 2**20
 #: Seconds of CPU that one advance may take in this process, unless somebody says otherwise.
 CPU: Final = 1.0
 
+#: Bytes that there is always room for, so that a full state can be heard out.
+_ROOM: Final = 256 * 2**10
 _LIBRARY: Final = ("text", "numbers", "layer1", "cards")
 #: What the parts of the sandbox add to `alc`.
 _LAYER0: Final = {
@@ -52,23 +57,61 @@ return table.unpack(out)
 class Vm:
     """A sandboxed state. `begin` once, then `go` until it is done."""
 
-    __slots__ = ("_runtime", "begin", "go", "seed", "take")
+    __slots__ = ("_begin", "_go", "_limit", "_runtime", "_take", "_told", "seed")
 
-    begin: Callable[..., None]
-    go: Callable[..., tuple[Any, ...]]
     seed: Callable[[int, int], None]
-    take: Callable[[], tuple[Any, ...]]
 
     def __init__(self, *, memory: int = MEMORY, namespace: bytes = b"default", alc: bool = True) -> None:
         self._runtime = runtime(memory)
+        self._limit = memory
         boot = self._runtime.compile(_code("sandbox"), mode=b"b")
-        self.begin, self.go, self.seed, self.take = boot(_fetch, _version(), namespace, alc)
+        self._begin, self._go, self.seed, self._take, self._told = boot(_version(), namespace, alc)
+
+    def begin(self, born: float, how: bytes, name: bytes, source: bytes | None, title: bytes | None, *ctx: Any) -> None:
+        """Make ready to run: a "text", a "file" or a "package", with its ctx as JSON, or as names and plain values."""
+        self._make_room(len(source or b"") + len(ctx[0] or b""))
+        self._begin(born, how, name, source, title, *ctx)
+
+    def go(self, now: float | None, allowed: float, *given: Any) -> tuple[Any, ...]:
+        """Run until the program asks something or ends: whether it said anything, a kind, and what belongs to it.
+
+        `now` is None where an answer is given at once: then the time that is allowed goes on.
+        """
+        came = self._run(now, allowed, given)
+        while came[1] == b"part" or came[1] == b"where":
+            answer = _code(came[2].decode()) if came[1] == b"part" else _places().get((came[2], came[3]))
+            came = self._run(None, 0.0, (True, answer))
+        return came
+
+    def take(self) -> tuple[Any, ...]:
+        """What was said: progress (step, total, message), how many records, name and JSON of each, then lines."""
+        self._make_room(0)
+        taken: tuple[Any, ...] = self._take()
+        return taken
 
     @property
     def memory(self) -> int:
         """How many bytes its state holds."""
         used: int = self._runtime.get_memory_used(total=True)
         return used
+
+    def _run(self, now: float | None, allowed: float, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        self._make_room(sum(len(item) for item in given if type(item) is bytes))
+        try:
+            came: tuple[Any, ...] = self._go(now, allowed, *given)
+            if came[1] == b"failed" or came[1] == b"overtime":
+                self._make_room(_ROOM)
+                came = (*came, *self._told(_code("json"), _code("ending")))
+        except _lua_error():
+            return None, b"failed", b"not enough memory", b""
+        return came
+
+    def _make_room(self, size: int) -> None:
+        """Raise the limit where what we hand over would not fit below it."""
+        needed = self.memory + size + _ROOM
+        if needed > self._limit:
+            self._limit = needed
+            self._runtime.set_max_memory(needed, total=True)
 
 
 def runtime(memory: int) -> Any:
@@ -90,11 +133,12 @@ def _deny(_object: object, _name: object, _is_setting: bool) -> str:
     raise AttributeError("nothing of Python is reachable from here")
 
 
-def _fetch(of: bytes, name: bytes | None = None) -> bytes | None:
-    """A compiled part of our own Lua; or, for a table in `alc` and a name in it, the part that has it."""
-    if name is None:
-        return _code(of.decode())
-    return _places().get((of, name))
+@cache
+def _lua_error() -> type[Exception]:
+    from lupa.lua54 import LuaError
+
+    kind: type[Exception] = LuaError
+    return kind
 
 
 # ---- our own Lua, compiled once

@@ -1,0 +1,245 @@
+"""The sandbox in this process: what is not there, what cannot be reached, and what ends in spite of everything."""
+
+# ruff: noqa: E501
+
+import gc
+import weakref
+
+import pytest
+
+from everhold.core.errors import Overtaken
+from everhold.core.status import Raised
+from tests.unit.programs.lua.life import Life, failure, run
+
+GONE = ["debug", "dofile", "loadfile", "python", "io.popen('x')", "io.open('/etc/passwd')", "os.execute", "os.exit"]
+GONE += ["os.remove", "os.rename", "os.tmpname", "os.setlocale", "os.getenv('HOME')", "string.dump", "io.read()"]
+GONE += ["package.loadlib", "package.searchers", "package.searchpath", "io.tmpfile", "io.input", "io.output"]
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_it_is_not_there(name: str) -> None:
+    assert run(f"return ({name}) == nil") is True
+
+
+def test_a_file_is_refused_with_words() -> None:
+    assert run("return {select(2, io.open('x'))}") == ["there are no files here"]
+    assert "there are no files here" in failure("for l in io.lines('x') do end")
+
+
+def test_every_global_is_known() -> None:
+    expected = [
+        "_G",
+        "_VERSION",
+        "alc",
+        "assert",
+        "collectgarbage",
+        "coroutine",
+        "ctx",
+        "error",
+        "getmetatable",
+        "io",
+        "ipairs",
+        "load",
+        "math",
+        "next",
+        "os",
+        "package",
+        "pairs",
+        "pcall",
+        "print",
+        "rawequal",
+        "rawget",
+        "rawlen",
+        "rawset",
+        "require",
+        "select",
+        "setmetatable",
+        "string",
+        "table",
+        "tonumber",
+        "tostring",
+        "type",
+        "utf8",
+        "warn",
+        "xpcall",
+    ]
+    assert run("local t = {} for k in pairs(_G) do t[#t + 1] = k end return t") == expected
+
+
+def test_nothing_but_lua_values_is_reachable() -> None:
+    code = """local seen, bad, n = {}, {}, 0
+      local function look(v, path)
+        if seen[v] then return end
+        local kind = type(v)
+        if kind == 'userdata' and v ~= alc.null then bad[#bad + 1] = path end
+        if kind ~= 'table' then return end
+        seen[v] = true n = n + 1
+        for k, item in pairs(v) do look(k, path .. '.key') look(item, path .. '.' .. tostring(k)) end
+        local mt = getmetatable(v)
+        if type(mt) == 'table' then look(mt, path .. '.meta') end
+      end
+      local _ = alc.map, alc.state, alc.card, alc.math, alc.log, alc.chunk
+      look(_G, '_G') look(getmetatable(''), 'string')
+      return {#bad, n > 10}"""
+    assert run(code) == [0, True]
+
+
+def test_the_metatable_of_strings_is_closed() -> None:
+    assert run("return getmetatable('')") is False
+    assert "protected" in failure("setmetatable(getmetatable(alc.json_decode('[]')) or alc.json_decode('[]'), {})")
+
+
+def test_methods_of_strings_may_be_added() -> None:
+    assert run("function string.shout(s) return s:upper() .. '!' end return ('x'):shout()") == "X!"
+
+
+@pytest.mark.parametrize(
+    "how", ["load(b)", "load(function() local x = b b = nil return x end)", "load(b, 'x', 'b')", "load(b, 'x', 'bt')"]
+)
+def test_bytecode_is_not_loaded(how: str) -> None:
+    assert run(f"local b = '\\27Lua' local f, e = {how} return {{f == nil, type(e)}}") == [True, "string"]
+
+
+def test_what_is_loaded_sees_the_programs_globals_only() -> None:
+    assert run("x = 1 return {load('return x')(), load('return debug') () == nil, load('return _G') () == _G}") == [
+        1,
+        True,
+        True,
+    ]
+
+
+LOOPS = {
+    "a loop": "while true do end",
+    "a loop around pcall": "while true do pcall(function() while true do end end) end",
+    "a loop around xpcall": "while true do xpcall(function() while true do end end, function() while true do end end) end",
+    "a loop in a coroutine": "coroutine.wrap(function() while true do end end)()",
+    "a loop around resume": "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+    "coroutines in coroutines": "local function f() return coroutine.wrap(function() while true do pcall(f()) end end) end f()()",
+    "a loop in __close": "do local x <close> = setmetatable({}, {__close = function() while true do end end}) end",
+    "a __close that runs because time is over": "local x <close> = setmetatable({}, {__close = function() while true do end end}) while true do end",
+    "a loop in coroutine.close": """local co = coroutine.create(function()
+        local x <close> = setmetatable({}, {__close = function() while true do end end}) coroutine.yield() end)
+        coroutine.resume(co) while true do coroutine.close(co) end""",
+    "a loop in __index": "local t = setmetatable({}, {__index = function(t, k) return t[k + 1] end}) while true do pcall(function() return t[1] end) end",
+    "a loop in a comparator": "while true do pcall(table.sort, {3, 2, 1}, function() while true do end end) end",
+    "a loop in gsub": "while true do pcall(string.gsub, 'x', 'x', function() while true do end end) end",
+    "a loop in __tostring": "while true do pcall(tostring, setmetatable({}, {__tostring = function() while true do end end})) end",
+    "goto": "::a:: goto a",
+    "an endless reader of load": "load(function() return ' ' end)",
+    "table.move without end": "table.move({}, 1, math.maxinteger - 1, 2, {})",
+    "a long table that is not there": "table.concat(setmetatable({}, {__len = function() return math.maxinteger end, __index = function() return '' end}))",
+    "an unpacking loop": "while true do pcall(table.unpack, {}, 1, 1e7) end",
+    "questions of no consequence": "while true do alc.budget_remaining() end",
+    "an error object that never ends": "error(setmetatable({}, {__tostring = function() while true do end end}))",
+    "strings that grow": "local s = ('x'):rep(1e6) while true do local a = s .. 'y' end",
+    "nested loads": "while true do pcall(load('while true do end')) end",
+    "metamethods of error objects": "while true do pcall(error, setmetatable({}, {__tostring = error})) end",
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_it_ends_when_its_time_is_over(name: str) -> None:
+    life = Life(LOOPS[name], cpu=0.15, memory=32 * 2**20)
+    life.step()
+    assert isinstance(life.outcome, Raised)
+    if name not in ("an error object that never ends", "an endless reader of load", "a long table that is not there"):
+        assert life.outcome.kind == "spinning"
+
+
+MEMORY = {
+    "a string": "local s = 'x' while true do s = s .. s end",
+    "rep": "return ('x'):rep(1e9)",
+    "a table": "local t = {} while true do t[#t + 1] = {} end",
+    "coroutines": "local t = {} while true do t[#t + 1] = coroutine.create(function() end) end",
+    "recursion": "local function f() return 1 + f() end f()",
+    "nested pcall": "local function f() pcall(f) f() end f()",
+    "a result of 100 MB": "local t = {} for i = 1, 100 do t[i] = ('x'):rep(1e6) end return t",
+    "a log of 100 MB": "local s = ('x'):rep(1e6) for i = 1, 1e4 do print(s) end error('end')",
+    "nested coroutines": "local function f() return coroutine.wrap(f)() end f()",
+    "format": "return ('%99d'):rep(1e6):format(1)",
+    "concat": "local t = {} for i = 1, 1e3 do t[i] = ('x'):rep(1e5) end return table.concat(t)",
+    "deep JSON": "return alc.json_decode(('['):rep(1e6))",
+    "swallowed": "local t = {} while true do pcall(function() for i = 1, 1e6 do t[#t + 1] = ('x'):rep(1000) .. i end end) end",
+}
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_memory_is_bounded(name: str) -> None:
+    life = Life(MEMORY[name], cpu=1.0, memory=16 * 2**20)
+    life.step()
+    assert isinstance(life.outcome, Raised), life.outcome
+
+
+def test_finalizers_never_run() -> None:
+    code = """local ran = false
+      for i = 1, 1000 do setmetatable({}, {__gc = function() ran = true end}) end
+      local t = {} for i = 1, 1e5 do t[i % 10] = {i} end
+      collectgarbage() return {ran, getmetatable(setmetatable({}, {__gc = 1})).__gc}"""
+    assert run(code) == [False, 1]
+
+
+@pytest.mark.parametrize("how", ["'stop'", "'setpause'", "'generational'", "'incremental'", "{}"])
+def test_the_collector_is_not_the_programs(how: str) -> None:
+    assert "is not possible here" in failure(f"collectgarbage({how})")
+
+
+ERRORS = [
+    ("error('x')", "code:1: x"),
+    ("error('x', 0)", "x"),
+    ("error()", "nil"),
+    ("error(5)", "5"),
+    ("error({code = 1, why = 'y'})", 'error object: {"code":1,"why":"y"}'),
+    ("error({print})", "(error object is a table value)"),
+    ("error(setmetatable({}, {__tostring = function() return 'own words' end}))", "own words"),
+    ("error(setmetatable({}, {__tostring = error}))", "(error object is a table value)"),
+    ("error(setmetatable({}, {__tostring = function() return alc.llm('no') end}))", "(error object is a table value)"),
+    ("error(print)", "function: 0x000000000010"),
+    ("error('\\xff', 0)", "\\xff"),
+    ("local function f() error('deep') end f()", "code:1: deep"),
+    ("assert(false, 'no')", "code:1: no"),
+    ("assert(nil)", "code:1: assertion failed!"),
+]
+
+
+@pytest.mark.parametrize(("code", "words"), ERRORS)
+def test_an_error_is_told_in_words(code: str, words: str) -> None:
+    assert failure(code) == words
+
+
+def test_the_traceback_has_the_lines_of_the_program() -> None:
+    life = Life("local function inner()\n  error('x')\nend\nlocal function outer()\n  inner()\nend\nouter()")
+    life.step()
+    lines = life.outcome.traceback.splitlines()
+    assert [line.split(": in ")[0] for line in lines] == ["code:2", "code:5", "code:7"]
+
+
+def test_a_dropped_life_leaves_nothing_behind() -> None:
+    life = Life("local x <close> = setmetatable({}, {__close = function() print('closed') end}) alc.llm('a')")
+    life.step()
+    state = weakref.ref(life.execution._strands[0].vm._runtime) if _has_weakrefs(life) else None
+    life.execution.drop()
+    gc.collect()
+    assert life.log == []
+    assert state is None or state() is None
+    with pytest.raises(Overtaken):
+        life.step()
+
+
+def _has_weakrefs(life: Life) -> bool:
+    return hasattr(type(life.execution._strands[0].vm._runtime), "__weakref__")
+
+
+def test_what_is_not_asked_for_is_no_answer() -> None:
+    from everhold.core.query import Answer
+
+    life = Life("return alc.llm('a')")
+    life.step()
+    life.step(Answer(7, "x"))
+    assert life.outcome is None
+
+
+def test_a_cancel_before_the_start_runs_nothing() -> None:
+    life = Life("print('x')")
+    life.step(cancel="no")
+    assert life.log == []
+    assert life.outcome.reason == "no"
