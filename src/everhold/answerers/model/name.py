@@ -11,7 +11,6 @@ say `openai-responses` or `openai-chat`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -33,9 +32,9 @@ class Name(msgspec.Struct, frozen=True):
         return f"{self.provider}:{self.model}" + (f"@{self.url}" if self.url else "")
 
 
-def names(given: str | Sequence[Any], where: str = "llm") -> tuple[Name, ...]:
+def names(given: Any, where: str = "llm") -> tuple[Name, ...]:
     """The models that are meant, in the order in which they are asked; raises `BadSetting`."""
-    parts = given.split("|") if isinstance(given, str) else list(given)
+    parts = given.split("|") if isinstance(given, str) else given if isinstance(given, list) else [given]
     found = tuple(_name(part, where) for part in parts)
     if not found:
         raise BadSetting(where, f"it names no model; {_SHAPE}")

@@ -53,18 +53,20 @@ def settings_of(query: Query, defaults: Mapping[str, Any]) -> ModelSettings:
 def parameters_of(query: Query, *, native: bool) -> ModelRequestParameters:
     """The tools, and the form of the answer; `native` says whether the model can be held to a form."""
     options = query.options or {}
-    tools = [
-        ToolDefinition(
-            name=tool["name"], description=tool.get("description") or None, parameters_json_schema=tool["input_schema"]
-        )
-        for tool in options.get("tools") or []
-    ]
+    tools = [_tool(tool) for tool in options.get("tools") or []]
     if not is_formed(query):
         return ModelRequestParameters(function_tools=tools)
     form = OutputObjectDefinition(json_schema=_as_object(query.schema or {}), name="answer")
     return ModelRequestParameters(
         function_tools=tools, output_mode="native" if native else "prompted", output_object=form
     )
+
+
+def _tool(told: Any) -> ToolDefinition:
+    match told:
+        case {"name": str(name), "input_schema": dict(schema)}:
+            return ToolDefinition(name=name, description=told.get("description"), parameters_json_schema=schema)
+    raise AnswerFailed(f"a tool has a name and an input_schema, which {told!r:.100} has not", "bad_option")
 
 
 def is_formed(query: Query) -> bool:
@@ -102,6 +104,8 @@ def messages_of(query: Query) -> list[ModelMessage]:
     if query.prompt or not given:
         given.append({"role": "user", "content": query.prompt})
     for message in given:
+        if not isinstance(message, dict) or "role" not in message:
+            raise AnswerFailed(f"a message has a role, which {message!r:.100} has not", "not_supported")
         if message["role"] == "assistant":
             said.append(_response(message, calls))
             continue

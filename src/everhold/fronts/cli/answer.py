@@ -54,6 +54,7 @@ def answer_(
     name: str | None,
     tokens: tuple[int, int] | None,
     wait: float | None,
+    model: str | None,
     answers: str | None,
     answer_with: str | None,
     at_once: int,
@@ -68,7 +69,7 @@ def answer_(
     given = [one for one in (value, file, error, verdict) if one is not None]
     if len(given) > 1:
         raise misused("give one of VALUE, --file, --error, --yes and --no")
-    llm = answerer_of(database, answers, answer_with, at_once, timeout)
+    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
     with opened(database, llm=llm, moves=True) as house:
         session_id = house.session(session)
         status = house.runtime.status(session_id)

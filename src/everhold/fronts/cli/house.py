@@ -50,6 +50,7 @@ def common(command: F) -> F:
 def answering(command: F) -> F:
     """Who answers `llm` questions meanwhile."""
     options = [
+        click.option("--model", metavar="NAME", help="Answer llm questions with a model: provider:name."),
         click.option("--answers", metavar="FILE", help="Answer llm questions from a JSON file: a list, or patterns."),
         click.option("--answer-with", metavar="CMD", help="Answer llm questions with a command, such as 'claude -p'."),
         click.option("--at-once", default=4, show_default=True, metavar="N", help="How many commands run at a time."),
@@ -192,13 +193,22 @@ def settings_of(database: str | None) -> Settings:
 
 
 def answerer_of(
-    database: str | None, answers: str | None, answer_with: str | None, at_once: int = 4, timeout: float = 600.0
+    database: str | None,
+    answers: str | None,
+    answer_with: str | None,
+    at_once: int = 4,
+    timeout: float = 600.0,
+    model: str | None = None,
 ) -> Answerer | None:
     """Who answers `llm` questions: the options, else the settings; None leaves them open."""
     from everhold.answerers import Command, Script, answerer
 
     if answers is not None and answer_with is not None:
         raise BadSetting("--answers", "give it or --answer-with, not both")
+    if model is not None:
+        if answers is not None or answer_with is not None:
+            raise BadSetting("--model", "give it alone: --answers and --answer-with say who answers, too")
+        return answerer(model)
     if answers is not None:
         return Script.read(answers)
     found = settings_of(database)

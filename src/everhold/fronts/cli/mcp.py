@@ -33,6 +33,12 @@ HTTP: Final = "127.0.0.1:8711"
     metavar="SECRET",
     help="What HTTP clients must send as bearer token; needed for any address but loopback.",
 )
+@click.option(
+    "--profile",
+    type=click.Choice(["default", "algocline"]),
+    default="default",
+    help="Which tools: everhold's own, or those of algocline for hosts and prompts made for it.",
+)
 @click.option("--inline", is_flag=True, help="Let the settings' llm or answer_with answer, instead of the host.")
 @answering
 @click.pass_context
@@ -41,7 +47,9 @@ def mcp_(
     database: str | None,
     address: str | None,
     token: str | None,
+    profile: str,
     inline: bool,
+    model: str | None,
     answers: str | None,
     answer_with: str | None,
     at_once: int,
@@ -58,18 +66,18 @@ def mcp_(
 
         guard()
     _require()
-    asks = inline or answers is not None or answer_with is not None
-    llm = answerer_of(database, answers, answer_with, at_once, timeout) if asks else None
+    asks = inline or any(one is not None for one in (model, answers, answer_with))
+    llm = answerer_of(database, answers, answer_with, at_once, timeout, model) if asks else None
     if address is None:
         with _without_collecting():
             from everhold.fronts.mcp.serve import serve
 
-        asyncio.run(serve(database, llm=llm))
+        asyncio.run(serve(database, llm=llm, profile=profile))
     else:
         with _without_collecting():
             from everhold.fronts.mcp.http import serve as serve_http
 
-        asyncio.run(serve_http(database, llm=llm, address=address, token=token or None))
+        asyncio.run(serve_http(database, llm=llm, address=address, token=token or None, profile=profile))
 
 
 @contextmanager

@@ -52,6 +52,7 @@ def run_(
     title: str,
     labels: tuple[str, ...],
     wait: float | None,
+    model: str | None,
     answers: str | None,
     answer_with: str | None,
     at_once: int,
@@ -66,7 +67,7 @@ def run_(
     """
     if not goes_on and program is None:
         raise misused("it needs a PROGRAM, or -c to go on with the last session")
-    llm = answerer_of(database, answers, answer_with, at_once, timeout)
+    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
     with opened(database, llm=llm, moves=True, makes=True) as house:
         if goes_on:
             status = house.runtime.status(_stopped(house, database, program or "@last"))
@@ -166,6 +167,7 @@ def _object(file: str) -> dict[str, Any]:
 def retry_(
     session: str,
     wait: float | None,
+    model: str | None,
     answers: str | None,
     answer_with: str | None,
     at_once: int,
@@ -174,7 +176,7 @@ def retry_(
     as_json: bool,
 ) -> int:
     """Go on from a failed session's last answer, with mended code."""
-    llm = answerer_of(database, answers, answer_with, at_once, timeout)
+    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
     with opened(database, llm=llm, moves=True) as house:
         session_id = house.session(session)
         with kept(lambda: house.name(session_id)):
@@ -200,6 +202,7 @@ def fork_(
     key: str | None,
     title: str,
     wait: float | None,
+    model: str | None,
     answers: str | None,
     answer_with: str | None,
     at_once: int,
@@ -208,7 +211,7 @@ def fork_(
     as_json: bool,
 ) -> int:
     """Begin a session that shares the steps of another; change an answer."""
-    llm = answerer_of(database, answers, answer_with, at_once, timeout)
+    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
     with opened(database, llm=llm, moves=True) as house:
         session_id = house.session(session)
         if answer is None:

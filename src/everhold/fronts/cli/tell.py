@@ -169,10 +169,11 @@ def _command(words: str) -> str:
 
 
 def _model(name: str) -> str:
-    from everhold.answerers import answerer
+    from everhold.answerers import Model, answerer
 
     answerer(name)
-    return f"{name!r} can be used"
+    Model(name).check()
+    return f"{name!r} can be asked"
 
 
 def _raise(problem: EverholdError) -> str:

@@ -1,0 +1,98 @@
+"""Models from the command line, in real processes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.providers.server import Fail, Reply, Server
+
+PROGRAM = """
+import everhold
+
+@everhold.program
+async def capital(ctx, country: str) -> str:
+    return await ctx.llm(f"The capital of {country}?")
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as found:
+        yield found
+
+
+def everhold(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "EVERHOLD_DATABASE_URL")
+    env = {name: value for name, value in os.environ.items() if name not in keys}
+    return subprocess.run(
+        [sys.executable, "-m", "everhold", *words],
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "capital.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def test_run_asks_the_model_that_is_named(server: Server, folder: Path) -> None:
+    server.script(Reply("Paris."))
+    done = everhold(
+        *("run", "capital.py:capital", "country=France", "-d", "a.db", "--model", server.name("anthropic")), cwd=folder
+    )
+
+    assert (done.returncode, done.stdout.strip().splitlines()[-1]) == (0, "Paris."), done.stderr
+    assert done.stderr.count("Warning") == 0
+
+
+def test_a_missing_key_is_said_before_anything_is_begun(folder: Path) -> None:
+    done = everhold(
+        *("run", "capital.py:capital", "country=France", "-d", "a.db", "--model", "anthropic:claude-sonnet-4-6"),
+        cwd=folder,
+    )
+
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: anthropic cannot be asked: there is no key [provider_unconfigured]",
+        "hint: Set the variable ANTHROPIC_API_KEY.",
+    ]
+    assert not (folder / "a.db").exists()
+
+
+def test_two_ways_to_answer_are_one_too_many(folder: Path) -> None:
+    done = everhold(
+        *("run", "capital.py:capital", "country=France", "--model", "openai:x", "--answer-with", "cat"), cwd=folder
+    )
+
+    assert done.returncode == 2
+    assert "give it alone" in done.stderr
+
+
+def test_the_doctor_looks_at_the_key(folder: Path) -> None:
+    (folder / "everhold.toml").write_text('database = "a.db"\nllm = "google:gemini-2.5-flash"\n')
+    done = everhold("doctor", cwd=folder)
+
+    assert done.returncode != 0
+    assert "GOOGLE_API_KEY" in done.stdout + done.stderr
+
+
+def test_a_session_goes_on_with_a_model_that_works(server: Server, folder: Path) -> None:
+    """What one provider would not answer for the want of a key, another answers."""
+    server.script(Fail(401, "no such key"), Reply("Paris."))
+    words = ("run", "capital.py:capital", "country=France", "-d", "a.db", "--key", "fr", "--model")
+    refused = everhold(*words, server.name("openai-chat"), cwd=folder)
+    assert refused.returncode == 10, refused.stdout + refused.stderr
+    assert "it refuses the key" in refused.stderr
+    done = everhold(*words, server.name("google"), cwd=folder)
+
+    assert (done.returncode, done.stdout.strip().splitlines()[-1]) == (0, "Paris."), done.stderr
