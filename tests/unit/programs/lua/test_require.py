@@ -1,6 +1,5 @@
 """Packages and files: what a program is made of, and what it may read."""
 
-
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,10 @@ def test_packages_are_found_in_the_roots_in_their_order(tmp_path: Path) -> None:
     package(tmp_path / "a", "x", "return 'from a'")
     package(tmp_path / "b", "x", "return 'from b'")
     package(tmp_path / "b", "y", "return 'only b'")
-    assert run("return {(require('x')), (require('y'))}", roots=[tmp_path / "a", tmp_path / "b"]) == ["from a", "only b"]
+    assert run("return {(require('x')), (require('y'))}", roots=[tmp_path / "a", tmp_path / "b"]) == [
+        "from a",
+        "only b",
+    ]
 
 
 def test_a_file_is_a_module_or_a_script(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import weakref
 import pytest
 
 from everhold.core.errors import Overtaken
+from everhold.core.query import Answer
 from everhold.core.status import Raised
 from tests.unit.programs.lua.life import Life, failure, run
 
@@ -170,6 +171,15 @@ def test_memory_is_bounded(name: str) -> None:
     assert isinstance(life.outcome, Raised), life.outcome
 
 
+def test_a_full_state_still_takes_its_answer() -> None:
+    """Only the program runs against the limit; what is handed over finds room."""
+    fill = "local t = {} pcall(function() while true do t[#t + 1] = ('x'):rep(1000) .. #t end end)"
+    life = Life(f"{fill} local a = alc.llm('full') t = nil return #a", memory=8 * 2**20, cpu=60.0)
+    assert [query.prompt for query in life.step().asked] == ["full"]
+    life.step(Answer(0, "y" * 3_000_000))
+    assert life.outcome.value == 3_000_000
+
+
 def test_finalizers_never_run() -> None:
     code = """local ran = false
       for i = 1, 1000 do setmetatable({}, {__gc = function() ran = true end}) end
@@ -230,8 +240,6 @@ def _has_weakrefs(life: Life) -> bool:
 
 
 def test_what_is_not_asked_for_is_no_answer() -> None:
-    from everhold.core.query import Answer
-
     life = Life("return alc.llm('a')")
     life.step()
     life.step(Answer(7, "x"))
