@@ -7,7 +7,8 @@ what they need is loaded with the first of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from everhold.core.metrics import Metrics
 from everhold.core.session import Birth
@@ -16,6 +17,10 @@ from everhold.programs.python import PythonHost
 
 if TYPE_CHECKING:
     from everhold.programs.lua.host import LuaHost
+
+
+#: The entry of a session's metadata that names the project whose packages it finds.
+PROJECT: Final = "project_root"
 
 
 class Hosts:
@@ -29,18 +34,29 @@ class Hosts:
     def begin(self, birth: Birth, meter: Metrics) -> Execution:
         if not is_lua(birth.program):
             return self._python.begin(birth, meter)
+        project = birth.metadata.get(PROJECT)
+        find = self._find if project is None else partial(_of_project, self._find, project)
         if self._lua is None:
             from everhold.packages.trust import trusted
             from everhold.programs.lua.host import LuaHost
 
             self._lua = LuaHost(self._find, trusted)
-        return self._lua.begin(birth, meter)
+        execution: Execution = self._lua.begin(birth, meter, find)
+        return execution
 
     async def close(self) -> None:
         """End the processes that were started for programs."""
         if self._lua is not None:
             await self._lua.close()
             self._lua = None
+
+
+def _of_project(find: Callable[[str, int], Any], project: str, ref: str, version: int) -> Any:
+    """A Lua program that finds what it requires as its session's project says, wherever this process was started."""
+    from everhold.packages.lua.roots import roots
+    from everhold.programs.lua.program import LuaProgram
+
+    return LuaProgram.found(ref, roots=(*roots(project).all, *find(ref, version).roots))
 
 
 def is_lua(ref: str) -> bool:

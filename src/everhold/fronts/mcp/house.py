@@ -20,6 +20,7 @@ from everhold.core.observe import Observer
 from everhold.core.query import Query
 from everhold.packages.catalog import Catalog, catalog, named
 from everhold.packages.find import is_path
+from everhold.packages.folder import Folders
 from everhold.packages.settings import DEFAULT, Settings, settings
 from everhold.ports.program import Call
 from everhold.programs.lua.program import LuaProgram
@@ -101,7 +102,12 @@ class House:
         code = _read(file) if file is not None else text or ""
         if len(code.encode("utf-8", "surrogatepass")) > MOST_CODE:
             raise BadRequest("run", f"the code is longer than {MOST_CODE} bytes")
-        return LuaProgram.text(code, ctx, roots=self._settings().folders.all)
+        return LuaProgram.text(code, ctx, roots=self.folders.all)
+
+    @property
+    def folders(self) -> Folders:
+        """Where Lua packages are looked for now."""
+        return self._settings().folders
 
     def _settings(self) -> Settings:
         return self._found if self._found is not None else settings(self._database)

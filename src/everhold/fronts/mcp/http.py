@@ -21,6 +21,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 
 from everhold.answerers import Spec
 from everhold.core.errors import BadSetting
+from everhold.fronts.mcp.server import DEFAULT as PROFILE
 from everhold.fronts.mcp.server import front
 
 DEFAULT: Final = "127.0.0.1:8711"
@@ -50,7 +51,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-async def serve(database: str | None, *, llm: Spec, address: str, token: str | None) -> None:
+async def serve(database: str | None, *, llm: Spec, address: str, token: str | None, profile: str = PROFILE) -> None:
     """Serve any number of clients until a signal ends us."""
     host, port = place(address)
     if token is None and not is_loopback(host):
@@ -58,7 +59,7 @@ async def serve(database: str | None, *, llm: Spec, address: str, token: str | N
         error.hint = "Give a secret with --token or EVERHOLD_MCP_TOKEN, or serve 127.0.0.1 only."
         raise error
     bound = _bound(host, port)
-    made = front(database, llm)
+    made = front(database, llm, profile)
     server = made.server()
     app = server.streamable_http_app(
         streamable_http_path=PATH,

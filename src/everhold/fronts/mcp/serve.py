@@ -11,13 +11,13 @@ from contextlib import suppress
 from everhold.answerers import Spec
 from everhold.fronts.mcp import stdout
 from everhold.fronts.mcp.pipe import Incoming, Ledger, Outgoing
-from everhold.fronts.mcp.server import Front, front
+from everhold.fronts.mcp.server import DEFAULT, Front, front
 
 
-async def serve(database: str | None, *, llm: Spec) -> None:
+async def serve(database: str | None, *, llm: Spec, profile: str = DEFAULT) -> None:
     """Serve until the client closes our standard input, or a signal ends us."""
     wires = stdout.wires()
-    made = front(database, llm)
+    made = front(database, llm, profile)
     server = made.server()
     _leave_on_signals(made)
     opening = asyncio.ensure_future(made.open())

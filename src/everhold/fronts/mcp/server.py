@@ -36,6 +36,8 @@ T = TypeVar("T")
 Context = ServerRequestContext[Any, Any]
 Result = types.CallToolResult | types.InputRequiredResult
 
+#: The profile of those who say nothing; the other is `algocline`.
+DEFAULT: Final = "default"
 #: Tools after which a person may be asked at once.
 ASKING: Final = frozenset({"run", "answer", "fork", "retry", "ask_person"})
 #: Seconds a person has to fill in a form of a call that is repeated.
@@ -191,10 +193,15 @@ class Front:
         return types.EmptyResult()
 
 
-def front(database: str | None, llm: Spec) -> Front:
-    """A front on a database, not opened yet."""
+def front(database: str | None, llm: Spec, profile: str = DEFAULT) -> Front:
+    """A front on a database, not opened yet, with the tools of a profile."""
     pulse = Pulse()
-    return Front(House(database, llm=llm, observer=pulse), pulse)
+    house = House(database, llm=llm, observer=pulse)
+    if profile == DEFAULT:
+        return Front(house, pulse)
+    from everhold.fronts.mcp.algocline.server import AlcFront
+
+    return AlcFront(house, pulse)
 
 
 def _described(tool: Tool) -> types.Tool:

@@ -268,11 +268,11 @@ BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
     """The arguments of a call as the tool's struct; raises `BadRequest`."""
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
-    _refuse_huge(tool, given)
+    refuse_huge(tool.name, given)
     fields = tool.takes.__struct_fields__
     for name, value in given.items():
         if isinstance(value, str) and name in ("args", "answers", "budget") and name in fields:
-            given[name] = _parsed(value)
+            given[name] = parsed(value)
     try:
         found = msgspec.convert(given, tool.takes)
     except msgspec.ValidationError as error:
@@ -283,16 +283,18 @@ def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
     return found
 
 
-def _refuse_huge(tool: Tool, given: dict[str, Any]) -> None:
+def refuse_huge(tool: str, given: dict[str, Any]) -> None:
+    """Raise `BadRequest` for arguments that are too long, or not plain JSON."""
     try:
         size = len(msgspec.json.encode(given))
     except (RecursionError, ValueError, TypeError) as error:
-        raise BadRequest(tool.name, f"the arguments are not plain JSON: {error}") from None
+        raise BadRequest(tool, f"the arguments are not plain JSON: {error}") from None
     if size > MOST:
-        raise BadRequest(tool.name, f"the arguments are {size} bytes; at most {MOST} are taken")
+        raise BadRequest(tool, f"the arguments are {size} bytes; at most {MOST} are taken")
 
 
-def _parsed(text: str) -> Any:
+def parsed(text: str) -> Any:
+    """What a text is as JSON; the text itself if it is none."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -33,8 +33,9 @@ class LuaHost:
         self._trusted = trusted
         self._home = Home(limits, **pool)
 
-    def begin(self, birth: Birth, meter: Metrics) -> Any:
-        program: LuaProgram = self._find(birth.program, birth.version)
+    def begin(self, birth: Birth, meter: Metrics, find: Callable[[str, int], Any] | None = None) -> Any:
+        """A life of this session's program; `find` finds it, where this session has a finder of its own."""
+        program: LuaProgram = (find or self._find)(birth.program, birth.version)
         if program.version != birth.version:
             raise VersionMissing(program.name, birth.version, program.version)
         if program.main is None or not self._may_run_here(program, program.main):

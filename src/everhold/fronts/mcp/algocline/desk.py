@@ -1,0 +1,315 @@
+"""What the tools for sessions do, in verbs of the runtime.
+
+Rules
+  1. What is asked may be answered by a model only if it is an `llm` question; the others have no name here.
+  2. Answers in one call are all taken or none.
+  3. The same answer sent again is no answer: it returns where the session stands. As names repeat, an answer is taken
+     for the last one sent again only where nobody was told what became of that: the caller's call was cut off, or
+     this process has not said anything of the session yet.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from everhold.archive import version
+from everhold.core.budget import Budget
+from everhold.core.codec import JSON, same
+from everhold.core.errors import BadSetting, EverholdError, UnknownProgram, UnknownSession
+from everhold.core.query import Usage
+from everhold.core.session import SessionId, State
+from everhold.core.status import Finished, PendingFilter, Status, snapshot
+from everhold.drive import view
+from everhold.drive.runner import finished
+from everhold.drive.transfer import pages
+from everhold.fronts.mcp import desk, lore, person
+from everhold.fronts.mcp.algocline import log, reply, tools
+from everhold.fronts.mcp.algocline.names import Names, names, open_names
+from everhold.fronts.mcp.algocline.reply import Refused
+from everhold.fronts.mcp.follow import Pulse
+from everhold.fronts.mcp.house import MOST_CODE, House
+from everhold.packages import folder
+from everhold.packages.hosts import PROJECT
+from everhold.packages.lua import home
+from everhold.packages.lua.roots import Roots, roots
+from everhold.ports.program import Call
+from everhold.ports.said import Said
+from everhold.ports.store import Filter, Record
+from everhold.programs.lua.program import TEXT, LuaProgram
+from everhold.runtime import Runtime
+
+#: Sessions in a list of those that have not ended, the newest.
+LISTED: Final = 100
+_LIVE: Final = (State.RUNNING, State.PAUSED)
+_WAIT: Final = desk.WAIT
+
+
+class Told:
+    """Which step of each session clients of this process have been told of."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, int] = {}
+
+    def of(self, session_id: str) -> int:
+        return self._steps.get(session_id, -1)
+
+    def note(self, session_id: str, step: int) -> None:
+        self._steps[session_id] = step
+
+
+class Desk:
+    """One call's way to the runtime."""
+
+    def __init__(self, house: House, pulse: Pulse, runtime: Runtime, context: desk.Context, told: Told) -> None:
+        self._house, self._runtime, self._context, self._told = house, runtime, context, told
+        self._common = desk.Desk(house, pulse, runtime, context)
+        self.telling: tuple[str, int] | None = None  # the session and the step that the result is about
+
+    # ---- begin
+
+    async def run(self, given: tools.Run) -> str:
+        code = _code(given.code, given.code_file)
+        ctx = {} if given.ctx is None else given.ctx
+        if not isinstance(ctx, dict):  # a program's ctx is an object to us: unwrap it on its first line
+            code, ctx = f"ctx = ctx.value {code}", {"value": ctx}
+        found = _roots(given.project_root)
+        call = LuaProgram.text(code, ctx, roots=self._house.folders.all)
+        return await self._begun(call, ctx, "alc_run", None, given.project_root, found)
+
+    async def advice(self, given: tools.Advice) -> str:
+        ctx = dict(given.opts) if isinstance(given.opts, dict) else {}
+        if given.task is not None:
+            ctx["task"] = given.task
+        found = _roots(given.project_root)
+        program = self._program(given.strategy, found)
+        call = program(ctx) if isinstance(program, LuaProgram) else program(**ctx)
+        title = lore.title(given.strategy, ctx)
+        return await self._begun(call, ctx, title, given.strategy, given.project_root, found)
+
+    def _program(self, name: str, found: Roots) -> Any:
+        try:
+            return folder.package(name, found.pinned, self._house.folders.all) or self._house.program(name)
+        except UnknownProgram as error:
+            raise Refused(
+                f"Package '{name}' not found. Use alc_pkg_install to install it.", error.code, error.hint
+            ) from None
+
+    async def _begun(
+        self, call: Call[Any], ctx: dict[str, Any], title: str, strategy: str | None, project: str | None, found: Roots
+    ) -> str:
+        metadata = {} if strategy is None else {"strategy": strategy}
+        if project is not None:
+            metadata[PROJECT] = str(home.project_root(project))
+        status = await self._runtime.start(
+            call, title=title, labels=log.LABELS, metadata=metadata, budget=Budget.read(ctx.get("budget")), wait=0
+        )
+        shown = await self._settled(status, seen=-1)
+        if missing := [f"{root.folder} does not exist" for root in found.all[:-1] if not root.folder.is_dir()]:
+            shown["lib_path_warnings"] = missing
+        return reply.compact(shown)
+
+    # ---- answer
+
+    async def continue_(self, given: tools.Continue) -> str:
+        if given.responses is not None:
+            said = given.responses
+            if not said:
+                raise Refused("Empty responses array")
+        elif given.response is not None:
+            said = [tools.Response(given.query_id or "", given.response, given.usage)]
+        else:
+            raise Refused("Either 'response' or 'responses' must be provided")
+        try:
+            return reply.compact(await self._answered(given.session_id, said))
+        except UnknownSession as error:
+            raise Refused(f"Continue failed: session '{given.session_id}' not found", error.code, _NOT_FOUND) from None
+        except EverholdError as error:
+            raise Refused(f"Continue failed: {error}", error.code, error.hint) from None
+
+    async def _answered(self, session_id: str, said: list[tools.Response]) -> dict[str, JSON]:
+        record = await self._runtime.store.load(session_id)
+        known = names(record)
+        if record.head.ended or self._told.of(session_id) < record.head.n:
+            if _is_repeated(known, said):
+                return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
+            if record.head.ended:
+                raise UnknownSession(session_id)
+        answers = _answers(known, said)
+        if not answers:
+            return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
+        by = person.who(self._context)
+        status = await self._runtime.answer_many(session_id, answers, by=by, wait=0)
+        return await self._settled(status, seen=record.head.n)
+
+    async def _settled(self, status: Status, *, seen: int) -> dict[str, JSON]:
+        """Wait for what moves by itself; then where the session stands, and its log if it has ended."""
+        standing = await self._common.settled(status, "", seen=seen, wait=_WAIT)
+        status, store = standing.status, self._runtime.store
+        warning = ""
+        if isinstance(status, Finished):
+            record = await store.load(status.session_id)
+            known = names(record)
+            warning = log.logged(record) if record.birth.labels.items() >= log.LABELS.items() else ""
+        else:
+            record = await store.load(status.session_id, since=-1)
+            known = await open_names(store, status.session_id)
+        shown = reply.told(status, known, option=self._house.option)
+        self.telling = (status.session_id, record.head.n)
+        return {**shown, "transcript_warning": warning} if warning else shown
+
+    # ---- look
+
+    async def status(self, given: tools.Status) -> str:
+        try:
+            pending = PendingFilter.read(given.pending_filter, preview_chars=home.preview_chars())
+        except BadSetting as error:
+            raise Refused(error.reason, error.code) from None
+        if given.session_id is not None:
+            try:
+                record = await self._runtime.store.load(given.session_id)
+            except UnknownSession as error:
+                words = f"session '{given.session_id}' not found (may have completed)"
+                raise Refused(words, error.code, _NOT_FOUND) from None
+            self.telling = (record.birth.id, record.head.n)
+            return reply.pretty(self._snapshot(record, pending, given.include_history))
+        return await self._listed(pending, given.include_history)
+
+    async def _listed(self, pending: PendingFilter | None, history: bool) -> str:
+        store = self._runtime.store
+        ids: list[SessionId] = [row.birth.id async for row in pages(store, Filter(state=_LIVE))]
+        records = [await store.load(session_id) for session_id in ids[:LISTED]]
+        told: dict[str, JSON] = {
+            "active_sessions": len(ids),
+            "sessions": [self._snapshot(record, pending, history) for record in records],
+        }
+        if len(ids) > LISTED:
+            told["truncated"] = True
+        return reply.pretty(told) if ids else reply.compact(told)
+
+    def _snapshot(self, record: Record, pending: PendingFilter | None, history: bool) -> dict[str, Any]:
+        facts = view.facts(record, self._runtime.clock.now(), history=history)
+        strategy = record.birth.metadata.get("strategy") or facts.strategy
+        facts = msgspec.structs.replace(facts, strategy=None if record.birth.program == TEXT else strategy)
+        shown = reply.renamed(snapshot(facts, pending), names(record))
+        return {**shown, **reply.outcome(finished(record))} if record.head.ended else shown
+
+    # ---- logs
+
+    async def note(self, given: tools.Note) -> str:
+        await self._caught_up()
+        return reply.compact(log.noted(given.session_id, given.content, given.title))
+
+    async def log_view(self, given: tools.LogView) -> str:
+        await self._caught_up()
+        if given.session_id is not None:
+            return log.shown(given.session_id, given.max_chars)
+        return reply.compact(log.listed(given.limit))
+
+    async def stats(self, given: tools.Stats) -> str:
+        await self._caught_up()
+        return reply.compact(log.stats(given.strategy, given.days))
+
+    async def _caught_up(self) -> None:
+        await log.caught_up(self._runtime.store, self._runtime.clock.now())
+
+    # ---- the house
+
+    async def info(self, given: tools.Nothing) -> str:
+        where, source = home.log_dir()
+        packages = home.home().packages
+        told: dict[str, JSON] = {
+            "version": version(),
+            "preset_catalog_version": _PRESETS,
+            "log_dir": {"resolved": None if where is None else str(where), "source": _SOURCES.get(source, source)},
+            "log_enabled": home.log_enabled(),
+            "tracing": "stderr only",
+            "search_paths": search_paths(_roots(None)),
+        }
+        if packages.is_dir():
+            told["packages_dir"] = str(packages)
+        return reply.pretty(told)
+
+
+_PRESETS: Final = "preset-catalog@2026-04-23"
+_NOT_FOUND: Final = "alc_status lists the sessions that have not ended."
+_SOURCES: Final = {"home": "~/.algocline/logs", "cwd": "current_dir", "none": "none (stderr only)"}
+
+
+def search_paths(found: Roots) -> list[JSON]:
+    """Where packages are looked for, in this order."""
+    rows = [(found.pinned, "project"), (found.path, "env"), ((found.home,), "default")]
+    return [{"path": str(root.folder), "source": source} for part, source in rows for root in part]
+
+
+def _roots(project: str | None) -> Roots:
+    try:
+        return roots(project)
+    except EverholdError as error:
+        raise Refused.of(error) from None
+
+
+def _code(code: str | None, file: str | None) -> str:
+    if code is not None and file is not None:
+        raise Refused("Provide either `code` or `code_file`, not both.")
+    if code is None and file is None:
+        raise Refused("Either `code` or `code_file` must be provided.")
+    text = _read(file) if file is not None else code or ""
+    if len(text.encode("utf-8", "surrogatepass")) > MOST_CODE:
+        raise Refused(f"The code is longer than {MOST_CODE} bytes.")
+    return text
+
+
+def _read(file: str) -> str:
+    """The text of a Lua file; others are not read for a model."""
+    try:
+        path = Path(file).expanduser().resolve()
+        if path.suffix != ".lua":
+            raise Refused(f"Failed to read {file}: it is not a .lua file")
+        if path.stat().st_size > MOST_CODE:
+            raise Refused(f"Failed to read {file}: it is longer than {MOST_CODE} bytes")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"Failed to read {file}: {error.strerror}") from None
+    except (UnicodeDecodeError, ValueError, RuntimeError):  # also a NUL, or a user whose home nobody knows
+        raise Refused(f"Failed to read {file}: it is not a file with UTF-8 text") from None
+
+
+def _is_repeated(known: Names, said: list[tools.Response]) -> bool:
+    """Whether this is what was answered last, word for word."""
+    if not known.latest:
+        return False
+    if len(said) == 1 and not said[0].query_id:
+        return len(known.latest) == 1 and same(known.answered[known.latest[0]].value, said[0].response)
+    return all(one.query_id in known.latest and same(known.answered[one.query_id].value, one.response) for one in said)
+
+
+def _answers(known: Names, said: list[tools.Response]) -> dict[str, Any]:
+    """The answers by our ids, without those that were given before."""
+    found: dict[str, Said] = {}
+    for one in said:
+        q = known.meant(one.query_id) if one.query_id else _sole(known)
+        before = known.answered.get(one.query_id)
+        if q is None:
+            is_same = before is not None and one.query_id in known.latest and same(before.value, one.response)
+            if before is None or not (is_same or known.is_of_now(before)):
+                raise Refused(f"Continue failed: unknown query_id: {one.query_id}", "unknown_query")
+            if not same(before.value, one.response):
+                raise Refused(f"Continue failed: already responded to query_id: {one.query_id}", "answer_conflict")
+            continue
+        usage = None if one.usage is None else Usage(one.usage.prompt_tokens, one.usage.completion_tokens)
+        there = found.setdefault(f"q-{q}", Said(one.response, usage))
+        if there.value != one.response:
+            raise Refused(f"Continue failed: already responded to query_id: {one.query_id}", "answer_conflict")
+    return found
+
+
+def _sole(known: Names) -> int:
+    if len(known.open) == 1:
+        return next(iter(known.open.values()))
+    if known.open:
+        words = f"{len(known.open)} queries pending; specify query_id explicitly"
+        raise Refused(f"Continue failed: invalid transition: {words}", "many_open_queries")
+    raise Refused("Continue failed: invalid transition: no pending queries", "no_open_query")

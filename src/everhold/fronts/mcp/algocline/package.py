@@ -1,0 +1,62 @@
+"""The tools for packages: verbs of `packages/lua`, in a thread, for they read files and fetch repositories."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from everhold.core.codec import JSON
+from everhold.fronts.mcp.algocline import tools
+from everhold.packages.lua import verbs
+from everhold.packages.lua.listing import SORT, USUAL
+
+
+def _list(given: tools.List) -> dict[str, JSON]:
+    return verbs.list_packages(
+        given.project_root,
+        limit=USUAL if given.limit is None else given.limit,
+        sort=SORT if given.sort is None else given.sort,
+        filter=given.filter,
+        fields=given.fields,
+        verbose=given.verbose,
+    )
+
+
+def _link(given: tools.Link) -> dict[str, JSON]:
+    scope = given.scope or "global"
+    return verbs.link(given.path, given.name, force=given.force, scope=scope, project=given.project_root)
+
+
+def _remove(given: tools.Remove) -> dict[str, JSON]:
+    scope = given.scope or "project"
+    return verbs.remove(given.name, scope=scope, version=given.version, project=given.project_root)
+
+
+def _scaffold(given: tools.Scaffold) -> dict[str, JSON]:
+    about = {"category": given.category, "description": given.description}
+    return verbs.scaffold(given.name, given.target_dir or ".", **{key: text for key, text in about.items() if text})
+
+
+_VERBS: Final[dict[str, Callable[[Any], dict[str, JSON]]]] = {
+    "init": lambda given: verbs.init(given.project_root),
+    "update": lambda given: verbs.update(given.project_root),
+    "migrate": lambda given: verbs.migrate(given.project_root),
+    "pkg_link": _link,
+    "pkg_unlink": lambda given: verbs.unlink(given.name),
+    "pkg_list": _list,
+    "pkg_install": lambda given: verbs.install(given.url, given.name),
+    "pkg_remove": _remove,
+    "pkg_repair": lambda given: verbs.repair(given.name, given.project_root),
+    "pkg_doctor": lambda given: verbs.doctor(given.name, given.project_root),
+    "pkg_scaffold": _scaffold,
+}
+
+
+def knows(verb: str) -> bool:
+    return verb in _VERBS
+
+
+async def done(verb: str, given: Any) -> dict[str, JSON]:
+    """Do it, and say what was done; raises `BadPackage`, `BadPackageFile` and the like."""
+    return await asyncio.to_thread(_VERBS[verb], given)
