@@ -1,0 +1,121 @@
+"""A new package runs, passes its own test, is listed, and can be installed. The types name all that there is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import everhold
+from everhold.core.errors import BadPackage
+from everhold.packages.lua import stubs
+from everhold.packages.lua.home import Home
+from everhold.packages.lua.verbs import install, list_packages, scaffold
+from everhold.packages.meta import meta
+from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.vm import _places
+
+
+def test_a_new_package_passes_its_own_test(tmp_path: Path) -> None:
+    made = scaffold("debate", tmp_path)
+    assert (made["status"], made["path"]) == ("ok", str(tmp_path / "debate" / "init.lua"))
+    assert made["bytes_written"] == (tmp_path / "debate" / "init.lua").stat().st_size
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", made["test_path"]]
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", ["Talks.", 'Says "no" \\ twice', "x\x00\x1b\ny", "]] --[[ end", "päd", '" .. os.exit() .. "']
+)
+def test_any_words_describe_it(tmp_path: Path, words: str) -> None:
+    made = scaffold("debate", tmp_path, category=words, description=words)
+    code = Path(made["path"]).read_text()
+    told = everhold.run(LuaProgram.text(f"return (function() {code} end)().meta"), database="memory://")
+    assert told == {
+        "name": "debate",
+        "version": "0.1.0",
+        "description": " ".join(words.split()),
+        "category": " ".join(words.split()),
+    }
+
+
+def test_a_new_package_is_found_by_those_who_look_for_it(tmp_path: Path, home: Home, nowhere: Path) -> None:
+    """Also by those who look for the words `M.meta`."""
+    made = scaffold("debate", tmp_path, description="Two sides talk.")
+    assert "M.meta = {" in Path(made["path"]).read_text()
+    assert meta(Path(made["path"])).description == "Two sides talk."
+    install(str(Path(made["path"]).parent))
+    [row] = list_packages(verbose="full")["packages"]
+    assert (row["version"], row["description"], row["category"]) == ("0.1.0", "Two sides talk.", "general")
+
+
+@pytest.mark.parametrize("name", ["", "Debate", "1x", "a-b", "a.b", "../x", "x" * 65])
+def test_names_that_a_new_package_may_not_have(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadPackage, match="invalid package name"):
+        scaffold(name, tmp_path)
+    assert list(tmp_path.glob("**/*.lua")) == []
+
+
+@pytest.mark.parametrize("there", ["debate/init.lua", "test_debate.py"])
+def test_what_is_there_is_not_touched(tmp_path: Path, there: str) -> None:
+    (tmp_path / there).parent.mkdir(exist_ok=True)
+    (tmp_path / there).write_text("mine")
+    with pytest.raises(BadPackage, match="package skeleton already exists at"):
+        scaffold("debate", tmp_path)
+    assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine"]
+
+
+# Types
+
+
+def named() -> set[str]:
+    """What the types name under `alc`."""
+    found = set(re.findall(r"^function alc\.([\w.]+)\(", stubs.text(), re.MULTILINE))
+    found |= set(re.findall(r"^---@field (null|log|_dirs) ", stubs.text(), re.MULTILINE))
+    return found | set(re.findall(r"^alc\.(\w+) = \{\}", stubs.text(), re.MULTILINE))
+
+
+def test_all_that_the_types_name_is_there() -> None:
+    code = """
+local missing = {}
+for _, path in ipairs(ctx.names) do
+  local value = alc
+  for part in path:gmatch("[^.]+") do value = value[part] end
+  if value == nil then missing[#missing + 1] = path end
+end
+return #missing == 0 and "none" or missing
+"""
+    call = LuaProgram.text(code, {"names": sorted(named())})
+    assert everhold.run(call, database="memory://") == "none"
+
+
+def test_all_that_is_there_is_named() -> None:
+    code = """
+local found = {"llm", "time"}
+for _, home in ipairs({"state", "stats", "card"}) do
+  for name in pairs(alc[home]) do found[#found + 1] = home .. "." .. name end
+end
+return found
+"""
+    there = {name.decode() for home, name in _places() if home == b"alc"}
+    there |= set(everhold.run(LuaProgram.text(code), database="memory://"))
+    assert there - named() == set()
+
+
+def test_the_types_are_lua(tmp_path: Path) -> None:
+    assert everhold.run(LuaProgram.text(f"{stubs.text()}\nreturn 1"), database="memory://") == 1
+
+
+def test_the_types_are_written_when_they_differ(home: Home) -> None:
+    file = Path(stubs.written(home)["types_path"])
+    before = file.stat().st_mtime_ns
+    stubs.written(home)
+    assert (file.read_text(), file.stat().st_mtime_ns) == (stubs.text(), before)
+    file.write_text("old")
+    (home.types / "alc_shapes.d.lua").write_text("")
+    assert stubs.written(home)["alc_shapes_types_path"] == str(home.types / "alc_shapes.d.lua")
+    assert file.read_text() == stubs.text()
