@@ -48,7 +48,7 @@ def place(request, tmp_path, monkeypatch):
 
 @asynccontextmanager
 async def house(place, *, forks=False, **options):
-    """A runtime on SQLite that replays at its end whatever it ran, word for word. What forks by name never runs here."""
+    """A runtime on SQLite that replays at its end whatever it ran. What forks by name never runs here."""
     async with opened(place.root, replay=False, **options) as runtime:
         yield runtime
         for row in await runtime.store.list(Filter(limit=1000)):

@@ -32,6 +32,7 @@ from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.ports.program import Call
 from everhold.programs.lua import reader
 from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.strand import Fork, Strand, Wait
 from everhold.programs.lua.values import decode, dice, encode, handed, problem, text, words
 from everhold.programs.lua.vm import CPU, MEMORY, Vm
 
@@ -40,49 +41,6 @@ STRANDS: Final = 64
 _LEAST: Final = 8 * 2**20
 
 Given = tuple[Any, ...]
-
-
-class Strand:
-    """A state that runs on its own: the program, or a child it forked."""
-
-    __slots__ = ("asked", "fork", "label", "made", "memory", "name", "path", "place", "stats", "vm", "waits")
-
-    def __init__(self, vm: Vm, path: str, memory: int, fork: Fork | None, name: str, place: int) -> None:
-        self.vm = vm
-        self.path = path
-        self.memory = memory
-        self.fork = fork  # whose child it is
-        self.name, self.place = name, place
-        outer = fork.parent.label if fork is not None else ""
-        self.label: str = "" if fork is None else f"{outer}{name}#{place + 1}/"
-        self.asked = 0  # queries asked so far
-        self.made = 0  # children forked so far
-        self.stats: dict[str, JSON] = {}
-        self.waits: Wait | Fork | None = None
-
-
-class Wait:
-    """Open queries of a strand: it goes on when all of them have an answer."""
-
-    __slots__ = ("answers", "left", "queries", "strand")
-
-    def __init__(self, strand: Strand, queries: list[Query]) -> None:
-        self.strand = strand
-        self.queries = queries
-        self.answers: list[Any] = [None] * len(queries)
-        self.left = len(queries)
-
-
-class Fork:
-    """A strand that waits for its children: it goes on when all of them have ended."""
-
-    __slots__ = ("aborts", "children", "left", "parent", "results")
-
-    def __init__(self, parent: Strand, aborts: bool) -> None:
-        self.parent, self.aborts = parent, aborts
-        self.children: list[Strand] = []
-        self.results: list[bytes] = []
-        self.left = 0
 
 
 class LuaExecution:
