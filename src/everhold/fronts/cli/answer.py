@@ -83,7 +83,7 @@ def answer_(
                 status = house.runtime.answer(
                     session_id, said, query_id=query_id, error=error, usage=counted, by=me(name), wait=wait
                 )
-        return carry(house, status, llm=llm, wait=0 if wait is None else wait, as_json=as_json, talks=not given)
+        return carry(house, status, wait=0 if wait is None else wait, as_json=as_json, talks=not given)
 
 
 def _meant(house: House, session_id: str, query_id: str | None) -> OpenQuery | None:

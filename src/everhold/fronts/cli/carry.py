@@ -16,19 +16,22 @@ from everhold.fronts.cli.house import House, at_terminal, me
 from everhold.fronts.cli.paper import headline, report
 
 if TYPE_CHECKING:
-    from everhold.ports.program import Answerer
     from everhold.runtime import Runtime
 
 
 def carry(
-    house: House, status: Status, *, llm: Answerer | None, wait: float | None, as_json: bool, talks: bool = True
+    house: House, status: Status, *, wait: float | None, as_json: bool, talks: bool = True, tried: bool = False
 ) -> int:
-    """Go on until the session has ended, or nobody here can answer; tell where it stands, and how to go on."""
+    """Go on until the session has ended, or nobody here can answer; tell where it stands, and how to go on.
+
+    `tried` says that no model here could answer what is open.
+    """
     name = house.name(status.session_id)
     talks = talks and at_terminal() and not as_json
     with kept(lambda: name):
         try:
-            status = _carried(house, status, llm=llm, wait=wait, talks=talks, name=name)
+            known = _for_models(status) if tried else set()
+            status = _carried(house, status, wait=wait, talks=talks, name=name, tried=known)
         except talk.Quit:
             status = house.runtime.status(status.session_id)
     code = report(status, name, as_json=as_json, terminal=at_terminal())
@@ -50,9 +53,7 @@ def kept(name: Callable[[], str | None]) -> Iterator[None]:
         raise
 
 
-def _carried(
-    house: House, status: Status, *, llm: Answerer | None, wait: float | None, talks: bool, name: str
-) -> Status:
+def _carried(house: House, status: Status, *, wait: float | None, talks: bool, name: str, tried: set[str]) -> Status:
     while not isinstance(status, Finished):
         if isinstance(status, Accepted):
             if not status.remaining and wait == 0:
@@ -66,9 +67,9 @@ def _carried(
             if wait is not None and not (isinstance(status, Paused) and status.queries):
                 return status
             continue
-        for_models = [query for query in status.queries if query.kind is Kind.LLM and query.to is None]
-        if llm is not None and for_models:
-            status = house.ask(lambda runtime, queries=for_models: _by_model(runtime, llm, queries))  # type: ignore[misc]
+        if _for_models(status) - tried:  # what a model could not answer, it is not asked again
+            tried = tried | _for_models(status)
+            status = house.ask(lambda runtime, which=status.session_id: _by_model(runtime, which))  # type: ignore[misc]
         elif talks:
             status = _by_person(house, status.queries[0], name)
         else:
@@ -76,21 +77,16 @@ def _carried(
     return status
 
 
-async def _by_model(runtime: Runtime, llm: Answerer, queries: list[OpenQuery]) -> Status:
-    """Answer questions that were left open before a model was here."""
-    import asyncio
+def _for_models(status: Status) -> set[str]:
+    """The open questions that a model may answer."""
+    open_ = status.queries if isinstance(status, Paused) else ()
+    return {query.id for query in open_ if query.kind is Kind.LLM and query.to is None}
 
-    async def one(query: OpenQuery) -> None:
-        try:
-            said = await llm.answer(query.query, query.session_id)
-            await runtime.answer(query, said, by={"front": "cli", "answerer": repr(llm)})
-        except (AnswerConflict, QueryClosed):
-            pass  # somebody else was quicker
-        except Exception as error:
-            await runtime.answer(query, error=str(error) or type(error).__name__)
 
-    await asyncio.gather(*map(one, queries))
-    return await runtime.status(queries[0].session_id)
+async def _by_model(runtime: Runtime, session_id: str) -> Status:
+    """Let whoever answers here take up what was left open before."""
+    await runtime._runner.pump_quietly(session_id)
+    return await runtime._runner.wait(session_id, None, settled=True)
 
 
 def _by_person(house: House, query: OpenQuery, name: str) -> Status:

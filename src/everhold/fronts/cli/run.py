@@ -78,7 +78,7 @@ def run_(
             since = time.time()
             with kept(lambda: _begun(house, found.ref, since)):
                 status = house.runtime.start(call, key=key, title=title, labels=told, wait=wait)
-        return carry(house, status, llm=llm, wait=wait, as_json=as_json)
+        return carry(house, status, wait=wait, as_json=as_json, tried=not goes_on)
 
 
 def _begun(house: House, program: str, since: float) -> str | None:
@@ -181,7 +181,7 @@ def retry_(
         session_id = house.session(session)
         with kept(lambda: house.name(session_id)):
             status = house.runtime.retry(session_id, wait=wait)
-        return carry(house, status, llm=llm, wait=wait, as_json=as_json)
+        return carry(house, status, wait=wait, as_json=as_json)
 
 
 @click.command("fork")
@@ -221,7 +221,7 @@ def fork_(
             status = house.runtime.fork(
                 session_id, at=at, answer=value, query_id=query_id, key=key, title=title, wait=wait
             )
-        return carry(house, status, llm=llm, wait=wait, as_json=as_json)
+        return carry(house, status, wait=wait, as_json=as_json)
 
 
 def _replacement(house: House, session_id: str, at: int | None, query_id: str | None, text: str) -> tuple[int, Any]:
