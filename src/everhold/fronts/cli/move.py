@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.fronts.cli.house import SHORT, House, common, misused, opened, pairs
+from everhold.fronts.cli.house import SHORT, House, common, misused, opened, pairs, settings_of
 from everhold.fronts.cli.paper import footer, json_out, line, plural, progress
 
 if TYPE_CHECKING:
@@ -89,11 +89,26 @@ def _as_test(house: House, ids: list[str], folder: str, as_json: bool) -> None:
 
 
 @click.command("import")
-@click.argument("file")
+@click.argument("file", required=False)
 @click.option("--skip", is_flag=True, help="Leave sessions that are here already as they are, instead of refusing.")
+@click.option("--algocline", "home", metavar="HOME", help="Take over values and cards of algocline, instead of a file.")
+@click.option("--dry-run", is_flag=True, help="With --algocline: only say what would be taken over.")
 @common
-def import_(file: str, skip: bool, database: str | None, as_json: bool) -> None:
+def import_(file: str | None, skip: bool, home: str | None, dry_run: bool, database: str | None, as_json: bool) -> None:
     """Take in the sessions of an exported file; they go on here. - is standard input."""
+    if (file is None) == (home is None):
+        raise misused("say what to take in: FILE, or --algocline HOME")
+    if home is not None:
+        if skip:
+            raise misused("--skip is for files; what is here already always stays")
+        from everhold.fronts.cli.algocline import take_over
+
+        found = settings_of(database)
+        is_new = found.path is not None and not found.path.exists()
+        with opened("memory://" if dry_run and is_new else database, makes=True) as house:
+            return take_over(house, home, dry_run=dry_run, as_json=as_json, where=found.shown)
+    if dry_run:
+        raise misused("--dry-run goes with --algocline")
     source: Any = sys.stdin.buffer if file == "-" else file
     with opened(database, makes=True) as house:
         with progress("importing", quiet=as_json) as bar:

@@ -1,0 +1,1 @@
+return { cases = { { input = "1+1", expected = "2" } } }
