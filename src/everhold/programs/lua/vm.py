@@ -7,7 +7,7 @@ Rules
   2. Whatever the program asks comes out of `go` as a kind and its arguments; what is said goes in with the next `go`.
   3. Our own Lua is compiled once in a process. What of it is rarely needed is asked for with its first use, because
      each session has a state of its own.
-  4. What we hand over always finds room: only the program runs against the limit.
+  4. What is handed over finds room above the limit, once: a program that keeps it there has no memory left.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ MEMORY: Final = 64 * 2**20
 #: Seconds of CPU that one advance may take in this process, unless somebody says otherwise.
 CPU: Final = 1.0
 
-#: Bytes that there is always room for, so that a full state can be heard out.
+#: Bytes above the limit, so that a full state can be heard out; and how many of them one handing over takes at most.
 _ROOM: Final = 256 * 2**10
+_LITTLE: Final = 64 * 2**10
+_FULL: Final = (None, b"failed", b"not enough memory", b"")
 _LIBRARY: Final = ("text", "numbers", "layer1", "cards")
 #: What the parts of the sandbox add to `alc`.
 _LAYER0: Final = {
@@ -57,19 +59,19 @@ return table.unpack(out)
 class Vm:
     """A sandboxed state. `begin` once, then `go` until it is done."""
 
-    __slots__ = ("_begin", "_go", "_limit", "_runtime", "_take", "_told", "seed")
+    __slots__ = ("_begin", "_go", "_memory", "_raised", "_runtime", "_take", "_told", "seed")
 
     seed: Callable[[int, int], None]
 
     def __init__(self, *, memory: int = MEMORY, namespace: bytes = b"default", alc: bool = True) -> None:
         self._runtime = runtime(memory)
-        self._limit = memory
+        self._memory, self._raised = memory, False
         boot = self._runtime.compile(_code("sandbox"), mode=b"b")
         self._begin, self._go, self.seed, self._take, self._told = boot(_version(), namespace, alc)
 
     def begin(self, born: float, how: bytes, name: bytes, source: bytes | None, title: bytes | None, *ctx: Any) -> None:
         """Make ready to run: a "text", a "file" or a "package", with its ctx as JSON, or as names and plain values."""
-        self._make_room(len(source or b"") + len(ctx[0] or b""))
+        self._has_room(len(source or b"") + len(ctx[0] or b""))
         self._begin(born, how, name, source, title, *ctx)
 
     def go(self, now: float | None, allowed: float, *given: Any) -> tuple[Any, ...]:
@@ -85,7 +87,7 @@ class Vm:
 
     def take(self) -> tuple[Any, ...]:
         """What was said: progress (step, total, message), how many records, name and JSON of each, then lines."""
-        self._make_room(0)
+        self._limit(max(self._memory, self.memory) + _ROOM)
         taken: tuple[Any, ...] = self._take()
         return taken
 
@@ -96,22 +98,32 @@ class Vm:
         return used
 
     def _run(self, now: float | None, allowed: float, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        self._make_room(sum(len(item) for item in given if type(item) is bytes))
+        if not self._has_room(sum(len(item) for item in given if type(item) is bytes)):
+            return _FULL
         try:
             came: tuple[Any, ...] = self._go(now, allowed, *given)
             if came[1] == b"failed" or came[1] == b"overtime":
-                self._make_room(_ROOM)
+                self._limit(self.memory + 2 * _ROOM)
                 came = (*came, *self._told(_code("json"), _code("ending")))
         except _lua_error():
-            return None, b"failed", b"not enough memory", b""
+            return _FULL
         return came
 
-    def _make_room(self, size: int) -> None:
-        """Raise the limit where what we hand over would not fit below it."""
-        needed = self.memory + size + _ROOM
-        if needed > self._limit:
-            self._limit = needed
-            self._runtime.set_max_memory(needed, total=True)
+    def _has_room(self, size: int) -> bool:
+        """Whether there is room for what is handed over: the limit is raised for it, but not for what was before."""
+        used, most = self.memory, self._memory
+        if used > most + _ROOM - _LITTLE:
+            self._runtime.gccollect()
+            used = self.memory
+            if used > most + _ROOM - _LITTLE:
+                return False
+        if used + size + _LITTLE > most or self._raised:
+            self._limit(most + size + _ROOM)
+        return True
+
+    def _limit(self, most: int) -> None:
+        self._raised = True
+        self._runtime.set_max_memory(most, total=True)
 
 
 def runtime(memory: int) -> Any:

@@ -180,6 +180,24 @@ def test_a_full_state_still_takes_its_answer() -> None:
     assert life.outcome.value == 3_000_000
 
 
+@pytest.mark.parametrize(
+    "step", ["alc.budget_remaining()", "print('x')", "pcall(require, 'm' .. #t)", "alc.llm('go on')"]
+)
+def test_the_room_above_the_limit_is_not_for_keeping(step: str) -> None:
+    """A program that fills up whatever is given for its questions fails; it does not grow."""
+    code = f"local t = {{}} while true do pcall(function() while true do t[#t + 1] = ('x'):rep(5000) .. #t end end) {step} end"
+    life = Life(code, memory=4 * 2**20, cpu=2.0)
+    life.step()
+    most = life.execution.memory
+    for q in range(200):
+        if life.outcome is not None:
+            break
+        life.step(Answer(q, "y" * 50_000))
+        most = max(most, life.execution.memory)
+    assert isinstance(life.outcome, Raised)
+    assert most < 6 * 2**20
+
+
 def test_finalizers_never_run() -> None:
     code = """local ran = false
       for i = 1, 1000 do setmetatable({}, {__gc = function() ran = true end}) end
