@@ -12,11 +12,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from everhold.archive import Archive
 from everhold.core.codec import JSON, plain, same
 from everhold.core.conversation import Conversation
 from everhold.core.errors import BadArguments, KeyConflict, SessionEnded, TurnWaiting
@@ -28,7 +27,6 @@ from everhold.core.query import FOR_PEOPLE, Kind
 from everhold.core.status import Finished, OpenQuery, Paused, Status
 from everhold.core.turn import Answered, Settled, TurnOutcome
 from everhold.drive.agent.agent import Agent
-from everhold.drive.agent.life import INPUT
 
 if TYPE_CHECKING:
     from everhold.runtime import Runtime
@@ -195,25 +193,6 @@ class AgentSession:
         asked = [query for query in _asked(status) if query.kind in FOR_PEOPLE]
         if asked:
             raise TurnWaiting(self.id, asked[0].id, asked[0].kind)
-
-
-class Agents(Archive):
-    """The part of `Runtime` that holds conversations."""
-
-    async def session(self: Any, agent: Agent, id: str) -> AgentSession:
-        """The conversation of this id with an agent; one that was not begun yet begins."""
-        if not isinstance(agent, Agent):
-            raise BadArguments("session", f"{agent!r} is not an Agent; programs are begun with start()")
-        status = await self.start(agent(), key=id, wait=0)
-        return AgentSession(self, agent, status.session_id)
-
-    async def _say(self: Any, session_id: str, said: dict[str, JSON]) -> None:
-        """Tell a conversation something; it is kept until its program hears it."""
-        await self._runner.signal(session_id, INPUT, said)
-
-    async def _changed(self: Any, session_id: str, timeout: float | None) -> None:
-        """Wait until a session may have changed."""
-        await self._sessions.next_change(session_id, timeout)
 
 
 def _asked(status: Status) -> tuple[OpenQuery, ...]:

@@ -1,0 +1,6 @@
+"""Conversations with agents, for whoever holds them: `runtime.session(agent, id)` gives a handle."""
+
+from everhold.agents.house import Agents
+from everhold.agents.session import AgentSession, Turn
+
+__all__ = ["AgentSession", "Agents", "Turn"]
