@@ -64,7 +64,7 @@ HELP: Final = {
     "import": "Take in the sessions of an exported file; they go on here.",
     "delete": "Forget a session for good.",
     "db": "Look after the database: path, verify, gc, migrate, copy.",
-    "pkg": "Say which Lua packages you trust: trust, untrust, trusted.",
+    "pkg": "Install, link, list, mend and trust packages of programs.",
 }
 #: Hints of errors that are meant for Python, as one says them here.
 HINTS: Final = {

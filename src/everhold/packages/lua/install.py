@@ -82,7 +82,9 @@ def _packages(offer: Offer, name: str | None) -> dict[str, Path]:
         return {named(name or offer.name): offer.folder}
     packages = tree.collection(offer.folder)
     if not packages:
-        raise BadPackage("No packages found. Expected init.lua at root (single) or */init.lua (collection).")
+        is_python = (offer.folder / "pyproject.toml").is_file()
+        hint = "It is a Python package; if you trust it: everhold pkg install --python …" if is_python else ""
+        raise BadPackage("No packages found. Expected init.lua at root (single) or */init.lua (collection).", hint)
     if name is not None:
         raise BadPackage(
             "The 'name' parameter is only supported for single-package repos (init.lua at root).",
