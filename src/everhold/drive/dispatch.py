@@ -189,7 +189,7 @@ class Dispatch:
             except TimeoutError:
                 if not left:
                     raise TimeoutError(f"{query.name} took longer than {timeout} s") from None
-            except (asyncio.CancelledError, BadSchema, BadValue):
+            except (asyncio.CancelledError, AnswerFailed, BadSchema, BadValue):
                 raise
             except Exception:
                 if not left:

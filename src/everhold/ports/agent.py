@@ -29,6 +29,7 @@ class Stage(Context, Protocol):
         options: dict[str, JSON] | None = None,
         rerun: Rerun = ...,
         timeout: float | None = None,
+        to: str | None = None,
     ) -> tuple[int, Any]:
         """Ask something, and return the number of the query with its answer.
 

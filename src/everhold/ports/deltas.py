@@ -31,6 +31,7 @@ class DeltaKind(StrEnum):
     TEXT = "text"  # words of the answer
     THINKING = "thinking"  # words the model says to itself
     TOOL = "tool"  # a tool call: `call` and `name` with its first delta, the input as JSON text in `text`
+    PROGRESS = "progress"  # of a tool that is run: `call`, `name`, and words in `text`
     RESET = "reset"  # forget what was said to this query: it is asked again, by the model `name`
     END = "end"  # the answer is whole
     MISSED = "missed"  # `text` many were dropped, because this listener did not read

@@ -1,16 +1,83 @@
-"""Tools: what an agent may do. `@tool` makes one of a typed function."""
+"""Tools: what an agent may do. `@tool` makes one of a typed function.
+
+    @tool(read_only=True)
+    def weather(city: Annotated[str, "its name"]) -> str:
+        \"""Tell the weather in a city.\"""
+
+A parameter annotated `ToolContext` is not the model's to give: it receives what is known of the call.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import inspect
-import typing
+import threading
+import types
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from dataclasses import is_dataclass
+from typing import Any, Final, overload
 
-from everhold.core.codec import JSON
+import msgspec
+
+from everhold.core.codec import JSON, plain
 from everhold.core.errors import BadArguments
+from everhold.core.message import Image, Text
 from everhold.core.query import Rerun
-from everhold.core.schema import schema_of
+from everhold.core.schema import fit, unfit
+from everhold.core.tool import Wanted, Window
+from everhold.ports.attachment import Attachment, keep
+from everhold.ports.deltas import Delta, DeltaKind, publish
+from everhold.ports.signature import described, hints_of, parameters, schema
+
+#: What the model is told of a tool that has nothing to say.
+DONE: Final = "Done."
+WINDOW: Final = Window()
+
+
+class ToolContext:
+    """What a tool may know of the call that it is run for, and what it may do beside its result."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._stopped = threading.Event()
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def session_id(self) -> str:
+        return self._wanted.session_id
+
+    @property
+    def call_id(self) -> str:
+        """The id that the model gave to the call."""
+        return self._wanted.call_id
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same however often this call is run, and no other call's: give it to the service that does the work."""
+        return self._wanted.key
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits for the result any more. A thread cannot be stopped: it should look now and then."""
+        return self._stopped.is_set()
+
+    def stop(self) -> None:
+        """Say that nobody waits any more."""
+        self._stopped.set()
+
+    def progress(self, message: str, step: int = 0, total: int = 0) -> None:
+        """Tell whoever watches how far it is. It is not kept."""
+        words = f"{message} ({step}/{total})" if total else message
+        publish(self.session_id, "", Delta(DeltaKind.PROGRESS, words, step, self.call_id, self._wanted.tool))
+
+    async def attach(self, data: bytes | str, media_type: str = "") -> Attachment:
+        """Keep something beside the conversation; sessions other than this one cannot read it."""
+        return await keep(data, media_type)
+
+    def attach_from_thread(self, data: bytes | str, media_type: str = "") -> Attachment:
+        """The same, for a tool that is no coroutine."""
+        return asyncio.run_coroutine_threadsafe(keep(data, media_type), self._loop).result()
 
 
 class Tool:
@@ -26,19 +93,56 @@ class Tool:
         rerun: str | None = None,
         timeout: float | None = None,
         retries: int = 0,
+        concurrency: int | None = None,
+        output: Window | None = WINDOW,
     ) -> None:
+        if not callable(function):
+            raise BadArguments("tool", f"{function!r} is not a function")
+        if retries < 0 or (concurrency is not None and concurrency < 1) or (timeout is not None and timeout <= 0):
+            raise BadArguments("tool", "retries should be 0 or more, concurrency 1 or more, timeout more than 0")
         self.function = function
         self.name = name or function.__name__
-        self.description = (description or inspect.getdoc(function) or "").strip()
+        self.description = (description or described(inspect.getdoc(function) or "")[0]).strip()
         self.read_only = read_only
-        self.rerun = Rerun(rerun) if rerun is not None else Rerun.SAFE if read_only else Rerun.ASK
+        self.rerun = _rerun(rerun, read_only)
         self.timeout = timeout
         self.retries = retries
-        self.schema = _schema(function)
+        self.concurrency = concurrency
+        self.output = output
+        self._hints = hints_of(function)
+        named = (one.name for one in parameters(function) if self._hints.get(one.name) is ToolContext)
+        self._context = next(named, None)
+        self.schema = schema(function, self._context)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Tool:
+        """A tool written as a method is bound like one."""
+        if instance is None:
+            return self
+        bound = copy.copy(self)
+        bound.function = types.MethodType(self.function, instance)
+        return bound
 
     def spec(self) -> dict[str, JSON]:
         """What a model is told of it."""
         return {"name": self.name, "description": self.description, "input_schema": self.schema}
+
+    def arguments(self, given: dict[str, JSON], context: ToolContext) -> dict[str, Any]:
+        """What a model gave, as the function's types say; raises `AnswerRefused` with the path of what does not fit."""
+        made = {name: fit(value, self._hints.get(name), f"input.{name}") for name, value in given.items()}
+        return made if self._context is None else {**made, self._context: context}
+
+    def result(self, value: Any) -> JSON:
+        """What the function returned, as the model is shown it; raises `BadValue` if it has no form."""
+        path, hint = f"the result of {self.name}", self._hints.get("return")
+        if value is None:
+            return DONE if hint in (None, type(None)) else None
+        if isinstance(value, Text | Image):
+            value = [value]
+        if isinstance(value, list) and value and all(isinstance(one, Text | Image) for one in value):
+            return plain(msgspec.to_builtins(value), path)
+        if hint is None and _is_typed(value):
+            hint = type(value)
+        return unfit(value, hint, path)
 
 
 @overload
@@ -52,6 +156,8 @@ def tool(
     rerun: str | None = None,
     timeout: float | None = None,
     retries: int = 0,
+    concurrency: int | None = None,
+    output: Window | None = ...,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """Make a typed function into a tool. One that only reads says `read_only=True` and may be run again."""
@@ -61,8 +167,8 @@ def tool(function: Any = None, /, **options: Any) -> Any:
 
 
 def tools_of(given: Sequence[Any]) -> tuple[Tool, ...]:
-    """Tools and plain functions, as tools; two of one name are refused."""
-    tools = tuple(one if isinstance(one, Tool) else Tool(one) for one in given)
+    """Tools, plain functions, and objects that have tools as methods; two of one name are refused."""
+    tools = tuple(tool for one in given for tool in _found(one))
     names = [one.name for one in tools]
     for name in names:
         if names.count(name) > 1:
@@ -70,12 +176,24 @@ def tools_of(given: Sequence[Any]) -> tuple[Tool, ...]:
     return tools
 
 
-def _schema(function: Callable[..., Any]) -> dict[str, JSON]:
-    hints = typing.get_type_hints(function, include_extras=True)
-    properties: dict[str, JSON] = {}
-    required: list[JSON] = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        properties[name] = schema_of(hints[name]) if name in hints else {}
-        if parameter.default is inspect.Parameter.empty:
-            required.append(name)
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+def _found(one: Any) -> list[Tool]:
+    if isinstance(one, Tool):
+        return [one]
+    if inspect.isroutine(one):
+        return [Tool(one)]
+    found = [getattr(one, name) for name, part in inspect.getmembers_static(one) if isinstance(part, Tool)]
+    if not found:
+        raise BadArguments("tools", f"{one!r} is neither a function nor an object with tools")
+    return found
+
+
+def _rerun(rerun: str | None, read_only: bool) -> Rerun:
+    try:
+        return Rerun(rerun) if rerun is not None else Rerun.SAFE if read_only else Rerun.ASK
+    except ValueError:
+        raise BadArguments("tool", f"rerun should be 'safe', 'never' or 'ask', got {rerun!r}") from None
+
+
+def _is_typed(value: Any) -> bool:
+    """Whether the value's own class says what it is in JSON."""
+    return isinstance(value, msgspec.Struct) or is_dataclass(value) or hasattr(value, "model_json_schema")

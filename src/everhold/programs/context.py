@@ -194,6 +194,7 @@ class PythonContext:
         options: dict[str, JSON] | None = None,
         rerun: Rerun = Rerun.SAFE,
         timeout: float | None = None,
+        to: str | None = None,
     ) -> tuple[int, Any]:
         if kind is Kind.LLM:
             if self._execution.birth.budget is not None:
@@ -208,6 +209,7 @@ class PythonContext:
             options=options,
             rerun=rerun,
             timeout=timeout,
+            to=to,
         )
         return query.q, await self._execution.ask(query, None, effect)
 

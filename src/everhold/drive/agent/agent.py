@@ -16,6 +16,7 @@ from typing import Any
 from everhold.core.codec import JSON
 from everhold.core.errors import BadArguments, UnknownProgram
 from everhold.drive.agent.life import Life
+from everhold.drive.agent.policy import Policy, policies_of
 from everhold.ports.agent import Stage
 from everhold.ports.program import REGISTRY, Program, register
 from everhold.ports.tool import Tool, tools_of
@@ -31,6 +32,7 @@ class Agent(Program[..., Any]):
         instructions: str = "",
         tools: Sequence[Any] = (),
         plugins: Sequence[Any] = (),
+        policy: Any = None,
         returns: Any = None,
         max_turns: int = 12,
         max_tokens: int = 4096,
@@ -45,6 +47,7 @@ class Agent(Program[..., Any]):
         self.instructions = instructions
         self.tools: tuple[Tool, ...] = tools_of(tools)
         self.plugins = tuple(plugins)
+        self.policy: tuple[Policy, ...] = policies_of(policy)
         self.returns = returns
         self.max_turns = max_turns
         self.max_tokens = max_tokens

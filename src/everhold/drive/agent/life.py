@@ -37,10 +37,11 @@ class Life:
     def __init__(self, ctx: Stage, agent: Agent) -> None:
         self.ctx, self.agent = ctx, agent
         self.graph = Graph()
-        self.toolbox = Toolbox(ctx, agent.tools, agent.concurrency)
+        self.toolbox = Toolbox(ctx, agent.tools, agent.concurrency, agent.policy)
         self.turn = 0
         self._ordinal = 0
         self._rounds = 0
+        self._heard: set[str] = set()  # the ids of all inputs
         self._running: asyncio.Future[TurnOutcome] | None = None
         self._cancelled: str | None = None
         self._waiting: list[JSON] = []  # said while a turn runs, for its next round
@@ -86,8 +87,10 @@ class Life:
                     if self._running is None and (to is None or to in self.graph.nodes):
                         self.graph.move(to)
                         self.ctx.note(leaf=to)
-                case {"id": _, "content": _}:
-                    inputs.put_nowait((q, said))
+                case {"id": str(input_id), "content": _}:
+                    if input_id not in self._heard:  # else somebody said it twice, to be sure
+                        self._heard.add(input_id)
+                        inputs.put_nowait((q, said))
                 case _:
                     self.ctx.log(f"a signal that is no input was ignored: {said!r:.200}", "warn")
 
@@ -118,11 +121,13 @@ class Life:
             try:
                 reply = await self._ask()
             except EverholdError as error:
-                return TurnFailed(str(error), error.code)
+                return TurnFailed(str(error), getattr(error, "kind", "") or error.code)
             if not reply.calls:
                 return Answered()
             results = await self.toolbox.run(reply.calls)
             self._say(Role.TOOL, None, results)
+            if self.toolbox.failed is not None:
+                return self.toolbox.failed
             while self._waiting:
                 self._say(Role.USER, None, self._waiting.pop(0))
         return MaxTurns(self.agent.max_turns)

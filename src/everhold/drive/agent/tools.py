@@ -1,29 +1,50 @@
-"""Calling tools: side by side, each checked before it runs, each with a result that the model sees."""
+"""Calling tools: side by side, each checked before it runs, each with a result that the model sees.
+
+Rules
+  1. Whatever happens to a call, it has a result. The model is told what went wrong; the turn goes on.
+  2. Limits count what runs. Who waits for a person's yes, or for a result that comes later, takes up no place.
+  3. A call that a person has to approve is asked about with its exact input, and that is what runs.
+  4. A call that was started and of which no outcome is known is never silently run again: see `rerun`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AsyncExitStack
+from typing import Any, Final
 
-from everhold.core.codec import JSON
-from everhold.core.errors import AnswerFailed, AnswerRefused, EverholdError, OutcomeUnknown
+from everhold.core.codec import JSON, dumps
+from everhold.core.errors import AnswerFailed, AnswerRefused, Expired, OutcomeUnknown
 from everhold.core.query import Kind
 from everhold.core.schema import read
+from everhold.core.tool import DENIED, LATER, UNSURE, Wanted, confirm_of, digest, key_of, later_of
+from everhold.core.turn import TurnFailed
+from everhold.drive.agent.act import act, misfit
+from everhold.drive.agent.policy import Policy
 from everhold.drive.agent.reply import ToolCall
 from everhold.ports.agent import Stage
 from everhold.ports.tool import Tool
+
+#: Characters of an error that a model is shown.
+ERROR: Final = 2_000
+#: Characters of an input that stand in the question to a person; all of it is beside the question.
+PROMPT: Final = 4_000
 
 
 class Toolbox:
     """The tools of one agent."""
 
-    def __init__(self, ctx: Stage, tools: Sequence[Tool], concurrency: int) -> None:
+    def __init__(self, ctx: Stage, tools: Sequence[Tool], concurrency: int, policies: Sequence[Policy] = ()) -> None:
         self._ctx = ctx
         self._tools = {tool.name: tool for tool in tools}
+        self._policies = policies
         self._free = asyncio.Semaphore(concurrency)
+        self._places = {tool.name: asyncio.Semaphore(tool.concurrency) for tool in tools if tool.concurrency}
+        self._called = 0  # calls of this session so far
         self.answers: dict[int, JSON] = {}  # of the calls that blocks name
+        self.failed: TurnFailed | None = None  # set by a call that takes its turn down
 
     @property
     def specs(self) -> list[JSON]:
@@ -32,39 +53,129 @@ class Toolbox:
 
     async def run(self, calls: Sequence[ToolCall]) -> list[JSON]:
         """Call them all, and return the results in the order of the calls."""
-        return list(await asyncio.gather(*(self._one(call) for call in calls)))
+        self.failed = None
+        first, self._called = self._called, self._called + len(calls)
+        return list(await asyncio.gather(*(self._one(call, first + index) for index, call in enumerate(calls))))
 
-    async def _one(self, call: ToolCall) -> JSON:
-        async with self._free:
-            tool = self._tools.get(call.name)
-            if tool is None:
-                known = ", ".join(sorted(self._tools)) or "none"
-                return call.result(f"Error: there is no tool {call.name!r}; the tools are: {known}", error=True)
-            try:
-                args: Any = read(call.input, tool.schema)
-            except AnswerRefused as error:
-                where = error.path.replace("answer", "input", 1)
-                words = f"Error: {where} should be {error.expected}, got {error.got}"
-                return call.result(words, error=True)
-            return await self._do(tool, call, args)
-
-    async def _do(self, tool: Tool, call: ToolCall, args: dict[str, JSON]) -> JSON:
-        options: dict[str, JSON] = {"call": call.id}
-        if tool.retries:
-            options["retries"] = tool.retries
-        if tool.timeout is not None:
-            options["timeout"] = tool.timeout
-        effect = functools.partial(tool.function, **args)
+    async def _one(self, call: ToolCall, ordinal: int) -> JSON:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            known = ", ".join(sorted(self._tools)) or "none"
+            return _wrong(call, f"there is no tool {call.name!r}; the tools are: {known}")
         try:
-            q, found = await self._ctx.put(
-                Kind.CALL, effect, name=tool.name, args=args, rerun=tool.rerun, options=options
-            )
+            given: Any = read(call.input, tool.schema)
+        except AnswerRefused as error:
+            return _wrong(call, misfit(error))
+        session_id = self._ctx.session_id
+        wanted = Wanted(
+            tool=tool.name,
+            input=given,
+            call_id=call.id,
+            session_id=session_id,
+            key=key_of(session_id, ordinal, call.id),
+            read_only=tool.read_only,
+        )
+        return await self._do(tool, call, wanted)
+
+    async def _do(self, tool: Tool, call: ToolCall, wanted: Wanted, approved: str | None = None) -> JSON:
+        """Run it, or find out what else it came to."""
+        try:
+            return self._named(call, await self._run(tool, wanted, approved))
         except OutcomeUnknown:
             words = f"The outcome of {tool.name} is unknown: it was started and may or may not have happened."
             return call.result(words, error=True)
         except AnswerFailed as error:
-            return call.result(f"Error: {error}", error=True)
-        except EverholdError as error:
-            return call.result(f"Error: {error}", error=True)
+            failed = error
+        if failed.kind == UNSURE and approved is None:
+            return await self._confirmed(tool, call, wanted, failed.message)
+        if failed.kind == LATER:
+            return await self._finished(call, wanted, failed.message)
+        return _wrong(call, _told(failed))
+
+    async def _run(self, tool: Tool, wanted: Wanted, approved: str | None) -> tuple[int, JSON]:
+        options: dict[str, JSON] = {"call": wanted.call_id}
+        if tool.retries:
+            options["retries"] = tool.retries
+        if tool.timeout is not None:
+            options["timeout"] = tool.timeout
+        effect = functools.partial(act, tool, wanted, self._policies, approved)
+        async with AsyncExitStack() as places:
+            if tool.name in self._places:
+                await places.enter_async_context(self._places[tool.name])
+            await places.enter_async_context(self._free)
+            return await self._ctx.put(
+                Kind.CALL, effect, name=tool.name, args=wanted.input, rerun=tool.rerun, options=options
+            )
+
+    def _named(self, call: ToolCall, answered: tuple[int, JSON]) -> JSON:
+        q, found = answered
         self.answers[q] = found
         return call.named(q)
+
+    # ---- a person's yes
+
+    async def _confirmed(self, tool: Tool, call: ToolCall, wanted: Wanted, verdict: str) -> JSON:
+        """Ask a person about exactly this call; run it if the answer is yes."""
+        why, bound = confirm_of(verdict), digest(wanted.tool, wanted.input)
+        try:
+            _, yes = await self._ctx.put(
+                Kind.APPROVAL,
+                name=tool.name,
+                args={"tool": tool.name, "input": wanted.input, "call": wanted.call_id, "digest": bound},
+                prompt=_question(wanted, why.reason),
+                schema={"type": "boolean", "$id": f"urn:everhold:call:{bound}"},
+                timeout=why.timeout,
+                to=why.to,
+            )
+        except Expired:
+            return _wrong(call, f"nobody approved {tool.name} in time")
+        except AnswerFailed as error:
+            return _wrong(call, f"{tool.name} was not approved: {error.message[:ERROR]}")
+        if yes is not True:
+            return _wrong(call, f"a person declined {tool.name}")
+        return await self._do(tool, call, wanted, bound)
+
+    # ---- what finishes later
+
+    async def _finished(self, call: ToolCall, wanted: Wanted, recorded: str) -> JSON:
+        """Wait until somebody outside gives the result."""
+        later = later_of(recorded)
+        try:
+            answered = await self._ctx.put(
+                Kind.TOOL,
+                name=wanted.tool,
+                args=wanted.input,
+                prompt=later.prompt or f"{wanted.tool} finishes later: what is its result?",
+                options={"call": wanted.call_id, "key": wanted.key},
+                timeout=later.timeout,
+                to=later.to,
+            )
+        except Expired:
+            words = f"{wanted.tool} gave no result within {later.timeout:g} s"
+            if later.on_timeout == "fail":
+                self.failed = TurnFailed(words, "tool_expired")
+            return _wrong(call, words)
+        except AnswerFailed as error:
+            return _wrong(call, _told(error))
+        return self._named(call, answered)
+
+
+def _question(wanted: Wanted, reason: str) -> str:
+    shown = dumps(wanted.input)
+    if len(shown) > PROMPT:
+        shown = f"{shown[:PROMPT]}… ({len(shown) - PROMPT:,} more characters)"
+    return f"Run {wanted.tool} with {shown}?" + (f" {reason}" if reason else "")
+
+
+def _told(error: AnswerFailed) -> str:
+    """What a model is told of a failure: a Python error with its name, ours without."""
+    words = error.message
+    if error.kind == DENIED:
+        words = f"denied by policy: {words}".rstrip(": ")
+    elif error.kind[:1].isupper() and error.kind not in ("TimeoutError", words):
+        words = f"{error.kind}: {words}"
+    return words if len(words) <= ERROR else words[:ERROR] + "…"
+
+
+def _wrong(call: ToolCall, words: str) -> JSON:
+    return call.result(f"Error: {words}", error=True)

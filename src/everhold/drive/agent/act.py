@@ -1,0 +1,86 @@
+"""Running one tool for one call: inside its effect, where the journal has only what comes of it.
+
+What comes of it is a result, or an error with a code that says what else it came to: denied, in need of a person's yes,
+to be finished later, or an input that does not fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from everhold.core.codec import JSON, dumps
+from everhold.core.errors import AnswerFailed, AnswerRefused
+from everhold.core.tool import DENIED, LATER, MISFIT, UNSURE, Confirm, Deny, Later, Wanted, digest, recorded
+from everhold.drive.agent.policy import Policy, decided
+from everhold.ports.attachment import keep
+from everhold.ports.tool import Tool, ToolContext
+
+
+async def act(tool: Tool, wanted: Wanted, policies: Sequence[Policy], approved: str | None) -> JSON:
+    """Ask the policies, run the tool, and return what the model is shown of its result."""
+    await _allowed(wanted, policies, approved)
+    context = ToolContext(wanted)
+    try:
+        arguments = tool.arguments(wanted.input, context)
+    except AnswerRefused as error:
+        raise AnswerFailed(misfit(error), MISFIT) from None
+    try:
+        value = await _run(tool.function, arguments)
+    except Later as later:
+        value = later
+    finally:
+        context.stop()
+    if isinstance(value, Later):
+        raise AnswerFailed(recorded(value), LATER)
+    return await _shown(tool, tool.result(value))
+
+
+def misfit(error: AnswerRefused) -> str:
+    """What a model is told of an input that does not fit."""
+    return f"{error.path.replace('answer', 'input', 1)} should be {error.expected}, got {error.got}"
+
+
+async def _allowed(wanted: Wanted, policies: Sequence[Policy], approved: str | None) -> None:
+    verdict = await decided(policies, wanted)
+    if isinstance(verdict, Deny):
+        raise AnswerFailed(verdict.reason, DENIED)
+    if isinstance(verdict, Confirm) and approved != digest(wanted.tool, wanted.input):
+        raise AnswerFailed(recorded(verdict), UNSURE)
+
+
+async def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    try:
+        if inspect.iscoroutinefunction(function):
+            return await function(**arguments)
+        value = await asyncio.to_thread(_contained, function, arguments)
+        return await value if inspect.isawaitable(value) else value
+    except SystemExit as error:  # a tool does not end the process
+        raise RuntimeError(f"SystemExit: {error.code}") from error
+
+
+def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    try:
+        return function(**arguments)
+    except StopIteration as error:  # a future cannot carry it, and would wait for ever
+        raise RuntimeError(f"StopIteration: {error.value}") from error
+
+
+async def _shown(tool: Tool, result: JSON) -> JSON:
+    """The result, or as much of it as the model is shown; all of it is kept."""
+    window = tool.output
+    if window is None or _has_pictures(result):
+        return result
+    text = result if isinstance(result, str) else dumps(result)
+    shown = window.cut(text)
+    if shown is None:
+        return result
+    kept = await keep(text, "text/plain" if isinstance(result, str) else "application/json")
+    note = window.note(text, shown, kept.id)
+    return f"{shown}\n{note}" if window.keep == "head" else f"{note}\n{shown}"
+
+
+def _has_pictures(result: JSON) -> bool:
+    return isinstance(result, list) and any(isinstance(one, dict) and one.get("type") == "image" for one in result)

@@ -1,0 +1,157 @@
+"""What a function says of itself: the schema of its parameters, and what its docstring tells of each.
+
+Docstrings are read in the three ways people write them: Google's (`Args:`), NumPy's (`Parameters` underlined) and
+Sphinx's (`:param name:`). What a parameter's annotation says, as in `Annotated[str, "the city"]`, goes first.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+from everhold.core.codec import JSON
+from everhold.core.errors import BadArguments, BadValue, EverholdError
+from everhold.core.schema import schema_of, unfit
+
+_PLAIN: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_SPHINX: Final = re.compile(r"^:(?:param|parameter|arg|argument|key)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)$")
+_GOOGLE: Final = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_NUMPY: Final = re.compile(r"^\*{0,2}(\w+)\s*(?::.*)?$")
+_BEGINS: Final = frozenset({"args:", "arguments:", "parameters:", "params:"})
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types of the parameters and of the result; raises `BadArguments` for what cannot be resolved."""
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except Exception as error:
+        raise BadArguments("tool", f"the annotations of {function.__qualname__} cannot be read: {error}") from None
+
+
+def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters that are passed by name; `BadArguments` if there are others."""
+    name = getattr(function, "__qualname__", repr(function))
+    try:
+        found = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise BadArguments("tool", f"{function!r} is not a function with a signature") from None
+    if found and found[0].name == "self" and found[0].annotation is inspect.Parameter.empty:
+        del found[0]  # a method, before it is bound
+    for one in found:
+        if one.kind not in _PLAIN:
+            raise BadArguments("tool", f"{name} takes {one}, which a model cannot give by name")
+    return found
+
+
+def schema(function: Callable[..., Any], leave: str | None = None) -> dict[str, JSON]:
+    """The schema of what is passed, without the parameter `leave`."""
+    hints, told = hints_of(function), described(inspect.getdoc(function) or "")[1]
+    properties: dict[str, JSON] = {}
+    required: list[JSON] = []
+    shared: dict[str, JSON] = {}
+    for one in parameters(function):
+        if one.name == leave:
+            continue
+        part = dict(_part(function, one.name, hints.get(one.name, Any)))
+        _share(function, shared, part.pop("$defs", {}))
+        words = _annotated(hints.get(one.name)) or told.get(one.name)
+        if words and "description" not in part:
+            part["description"] = words
+        if one.default is inspect.Parameter.empty:
+            required.append(one.name)
+        else:
+            _default(part, one.default, hints.get(one.name))
+        properties[one.name] = part
+    found: dict[str, JSON] = {"type": "object", "properties": properties, "required": required}
+    found["additionalProperties"] = False
+    return {**found, "$defs": shared} if shared else found
+
+
+def described(doc: str) -> tuple[str, dict[str, str]]:
+    """A docstring without what it tells of the parameters, and that by their names."""
+    rest: list[str] = []
+    told: dict[str, list[str]] = {}
+    lines = doc.expandtabs().splitlines()
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        if sphinx := _SPHINX.match(line.strip()):
+            index = _more(lines, index + 1, _indent(line), told.setdefault(sphinx[1], [sphinx[2]]))
+        elif line.strip().lower() in _BEGINS:
+            index = _section(lines, index + 1, _indent(line), _GOOGLE, told)
+        elif line.strip().lower() in ("parameters", "args") and _underlined(lines, index + 1):
+            index = _section(lines, index + 2, _indent(line) - 1, _NUMPY, told)
+        else:
+            rest.append(line)
+            index += 1
+    kept = re.sub(r"\n{3,}", "\n\n", "\n".join(rest)).strip()
+    return kept, {name: " ".join(" ".join(words).split()) for name, words in told.items()}
+
+
+def _section(lines: list[str], index: int, outside: int, form: re.Pattern[str], told: dict[str, list[str]]) -> int:
+    """Read the entries of a section, up to a line that is not inside it; returns where it ends."""
+    inner: int | None = None
+    while index < len(lines):
+        line = lines[index]
+        if not line.strip():
+            index += 1
+            continue
+        if _indent(line) <= outside or _underlined(lines, index + 1):
+            break
+        inner = _indent(line) if inner is None else inner
+        entry = form.match(line.strip()) if _indent(line) == inner else None
+        if entry is None:
+            break
+        words = told.setdefault(entry[1], [entry[2]] if form.groups > 1 else [])
+        index = _more(lines, index + 1, inner, words)
+    return index
+
+
+def _more(lines: list[str], index: int, outside: int, words: list[str]) -> int:
+    while index < len(lines) and lines[index].strip() and _indent(lines[index]) > outside:
+        words.append(lines[index])
+        index += 1
+    return index
+
+
+def _underlined(lines: list[str], index: int) -> bool:
+    return index < len(lines) and len(lines[index].strip()) > 2 and not lines[index].strip().strip("-")
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _part(function: Callable[..., Any], name: str, hint: Any) -> dict[str, JSON]:
+    if hint is Any or hint is object:
+        return {}
+    try:
+        return schema_of(hint)
+    except EverholdError as error:
+        raise BadArguments("tool", f"{function.__qualname__}({name}): {error}") from None
+
+
+def _share(function: Callable[..., Any], shared: dict[str, JSON], more: dict[str, JSON]) -> None:
+    for name, part in more.items():
+        if shared.setdefault(name, part) != part:
+            raise BadArguments("tool", f"{function.__qualname__} takes two types that are called {name}")
+
+
+def _annotated(hint: Any) -> str | None:
+    if typing.get_origin(hint) is not Annotated:
+        return None
+    for extra in hint.__metadata__:
+        words = extra if isinstance(extra, str) else getattr(extra, "description", None)
+        if isinstance(words, str):
+            return words
+    return None
+
+
+def _default(part: dict[str, JSON], default: Any, hint: Any) -> None:
+    try:
+        part["default"] = unfit(default, hint, "the default")
+    except (BadValue, EverholdError):
+        part.pop("default", None)  # a default that JSON has no form for is still the function's
