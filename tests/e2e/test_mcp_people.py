@@ -17,6 +17,7 @@ MODES = ["auto", "legacy"]
 
 @pytest.fixture(autouse=True)
 def shop(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(build(tmp_path))
     return tmp_path
 

@@ -5,6 +5,9 @@
     desk      what each tool does, in verbs of the runtime
     reply     how statuses and errors are told to a model
     person    questions for people: put to the person at the client, never answered by a tool
+    rounds    a call that returns what it needs, and is made again with the answers
+    seal      what the client keeps for us between two rounds, which it can neither read nor forge
+    tasks     sessions as tasks, for clients that know tasks
     follow    progress and logs while a call waits
     lore      prompts, the guide, what strategies cost
     server    the protocol: tools, prompts and resources of one server

@@ -30,7 +30,7 @@ from everhold.core.errors import (
 from everhold.core.journal import Delivery, open_queries
 from everhold.core.query import Kind, Query, Usage, number
 from everhold.core.status import OpenQuery, Paused, Running, Status
-from everhold.fronts.mcp import lore, person, reply
+from everhold.fronts.mcp import lore, person, reply, rounds
 from everhold.fronts.mcp.follow import Pulse, Teller
 from everhold.fronts.mcp.house import House
 from everhold.fronts.mcp.tools import Again, Answers, Cancel, Catalog, Fork, Listing, Look, One, Run, Said
@@ -58,6 +58,7 @@ class Standing(msgspec.Struct):
     status: Status
     title: str = ""
     extra: dict[str, JSON] = {}
+    notes: dict[str, str] = {}  # why an answer of the client's model was refused, by query id
 
 
 class Desk:
@@ -240,28 +241,34 @@ class Desk:
         title = (await self._runtime.store.load(session_id, since=-1)).birth.title
         return Standing(await self._runtime.status(session_id), title)
 
-    # ---- people
+    # ---- what was asked for
 
-    async def heard(self, put: person.Put, responses: dict[str, Any]) -> Standing:
-        """Take what a person said to what was put to them, and say where the session stands."""
+    async def heard(self, back: rounds.Back) -> Standing:
+        """Take what came back to what was asked, and say where the session stands."""
+        put = back.put
         record = await self._runtime.store.load(put.session_id, since=-1)
         standing = Standing(await self._runtime.status(put.session_id), record.birth.title)
-        for query in reply.others(standing.status):
+        for query in (*reply.questions(standing.status), *reply.others(standing.status)):
             if query.id in put.query_ids:
-                await self.said(standing, query, person.answered(query, responses.get(query.id)))
+                await self.said(standing, query, rounds.answered(query, back.responses.get(query.id)))
         settled = await self.settled(standing.status, standing.title, seen=record.head.n)
-        return msgspec.structs.replace(settled, extra=standing.extra)
+        return msgspec.structs.replace(settled, extra=standing.extra, notes=standing.notes)
 
-    async def said(self, standing: Standing, query: OpenQuery, value: JSON | msgspec.UnsetType) -> bool:
-        """Hand on what a person said, and whether it was an answer that counts."""
+    async def said(self, standing: Standing, query: OpenQuery, value: Any) -> bool:
+        """Hand on what a person, or the client's model, said, and whether it was an answer that counts."""
+        sampled = query.kind is Kind.LLM
         if value is msgspec.UNSET:
-            standing.extra["person"] = f"{query.id} was not answered here; it stays open"
+            if not sampled:
+                standing.extra["person"] = f"{query.id} was not answered here; it stays open"
             return False
-        by = person.who(self._context) | {"through": "elicitation"}
+        by = person.who(self._context) | {"through": "sampling" if sampled else "elicitation"}
         try:
-            standing.status = await self._runtime.answer(query.session_id, value, query_id=query.id, by=by, wait=0)
+            standing.status = await self._runtime.answer_many(query.session_id, {query.id: value}, by=by, wait=0)
         except (UsageError, StateError) as error:  # it does not fit, or somebody else was quicker
-            standing.extra["person"] = f"{query.id}: {error}"
+            if sampled:
+                standing.notes[query.id] = str(error)
+            else:
+                standing.extra["person"] = f"{query.id}: {error}"
             standing.status = await self._runtime.status(query.session_id)
             return False
         return True

@@ -74,6 +74,16 @@ class House:
             await runtime.close()
 
     @property
+    def database(self) -> str:
+        """The full address of the database."""
+        return self._settings().database
+
+    @property
+    def parked(self) -> bool:
+        """Whether `llm` questions wait for the host."""
+        return isinstance(self._llm, Parked)
+
+    @property
     def option(self) -> str:
         """What a person adds to a command so that it reads this database; empty where it does anyway."""
         found = self._found

@@ -6,9 +6,8 @@ Rules
   2. A person is asked when nothing is left for the model; a question addressed to somebody is not shown to whoever
      sits here.
   3. Only an accepted form is an answer. Declined, dismissed, too late or unreadable: the question stays open.
-  4. Up to protocol 2025-11-25 the form is a request of ours while the call waits. Since 2026-07-28 the call returns
-     what it needs, and the client calls again with the answers and the sealed state we gave it: without that state
-     there is no answer.
+  4. Up to protocol 2025-11-25 the form is a request of ours while the call waits. Since 2026-07-28 it goes out in a
+     round (`rounds`), or as what a task needs (`tasks`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from everhold.core.codec import JSON
-from everhold.core.errors import NotAllowed
 from everhold.core.query import Kind
 from everhold.core.status import OpenQuery, Status
 from everhold.fronts.mcp.reply import others, questions
@@ -46,13 +44,6 @@ class Form(NamedTuple):
 
     schema: dict[str, Any]
     read: Callable[[Mapping[str, Any]], JSON]
-
-
-class Put(msgspec.Struct, frozen=True):
-    """What we put to a person in a call that the client is to repeat: sealed, and read when it comes back."""
-
-    session_id: str
-    query_ids: list[str]
 
 
 def declared(context: Context) -> bool:
@@ -152,35 +143,3 @@ async def ask(context: Context, query: OpenQuery, title: str) -> JSON | msgspec.
         log.warning("the client did not show %s of %s: %s", query.id, query.session_id, error)
         return msgspec.UNSET
     return answered(query, result)
-
-
-# ---- in a call that is repeated
-
-
-def needed(asked: Mapping[str, OpenQuery], title: str) -> types.InputRequiredResult:
-    """What the client is to ask before it calls again."""
-    requests: dict[str, Any] = {}
-    for query_id, query in asked.items():
-        found = form(query)
-        assert found is not None
-        params = types.ElicitRequestFormParams(message=message(query, title), requested_schema=found.schema)
-        requests[query_id] = types.ElicitRequest(params=params)
-    session_id = next(iter(asked.values())).session_id
-    state = msgspec.json.encode(Put(session_id, list(asked))).decode()
-    return types.InputRequiredResult(input_requests=requests, request_state=state)
-
-
-def came_back(context: Context, params: types.CallToolRequestParams) -> tuple[Put, dict[str, Any]] | None:
-    """What was put to a person, and what came back; None for a first call. The state was unsealed before."""
-    responses = params.input_responses
-    if params.request_state is None:
-        if responses:
-            raise NotAllowed("these are answers to questions that were not asked here", "Call without them.")
-        return None
-    put = msgspec.json.decode(params.request_state, type=Put)
-    if responses and not declared(context):
-        raise NotAllowed(
-            "the client has not declared elicitation, so what it brings is not a person's answer",
-            "A person answers with the command that the tool `status` shows.",
-        )
-    return put, dict(responses or {})

@@ -4,7 +4,7 @@ Rules
   1. A refusal is a result with `isError`, a code and a hint; only what the protocol itself forbids is an error of the
      protocol.
   2. A verb that has begun is finished even if the client cancels its call: what is on its way to the store lands.
-  3. What is put to a person in a call that is to be repeated is sealed: the client can neither read nor forge it.
+  3. What a call that is to be repeated asks for is sealed (`seal`): the client can neither read nor forge it.
 """
 
 from __future__ import annotations
@@ -17,31 +17,30 @@ from typing import Any, Final, TypeVar
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 
 from everhold.answerers import Spec
 from everhold.archive import version
 from everhold.core.codec import JSON
 from everhold.core.errors import EverholdError
-from everhold.fronts.mcp import lore, person, reply
+from everhold.core.status import Finished, Status
+from everhold.fronts.mcp import lore, person, reply, rounds, seal
 from everhold.fronts.mcp.desk import Desk, Standing
 from everhold.fronts.mcp.follow import LEVEL, Pulse
 from everhold.fronts.mcp.house import House
+from everhold.fronts.mcp.tasks import TASKED, Tasks, suits
 from everhold.fronts.mcp.tools import BY_NAME, STATUS_SCHEMA, TOOLS, Tool, schema, taken
 
 log = logging.getLogger("everhold")
 
 T = TypeVar("T")
 Context = ServerRequestContext[Any, Any]
-Result = types.CallToolResult | types.InputRequiredResult
+Result = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
 
 #: The profile of those who say nothing; the other is `algocline`.
 DEFAULT: Final = "default"
 #: Tools after which a person may be asked at once.
 ASKING: Final = frozenset({"run", "answer", "fork", "retry", "ask_person"})
-#: Seconds a person has to fill in a form of a call that is repeated.
-SEALED: Final = 24 * 3600.0
 
 
 class Front:
@@ -50,6 +49,7 @@ class Front:
     def __init__(self, house: House, pulse: Pulse) -> None:
         self.house, self.pulse = house, pulse
         self._working: set[asyncio.Future[Any]] = set()
+        self.tasks = Tasks(house, told=self._result_of, finished=self._finished)
 
     def server(self) -> Server[Any]:
         """The server as the protocol library wants it."""
@@ -59,16 +59,16 @@ class Front:
             title="everhold",
             instructions=lore.INSTRUCTIONS,
             on_list_tools=self.tools,
-            on_call_tool=self.call,
             on_list_prompts=self.prompts,
             on_get_prompt=self.prompt,
             on_list_resources=self.resources,
             on_list_resource_templates=self.templates,
             on_read_resource=self.resource,
         )
+        server.add_request_handler("tools/call", types.CallToolRequestParams, self.call)
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self.log_level)
-        security = RequestStateSecurity.ephemeral(ttl=SEALED)
-        server.middleware.append(RequestStateBoundary(security, default_audience="everhold"))
+        server.middleware.append(seal.boundary(lambda: self.house.database))
+        self.tasks.mount(server)
         return server
 
     async def open(self) -> None:
@@ -116,18 +116,24 @@ class Front:
             task.exception()  # told already, or nobody is there to be told
 
     async def _called(self, context: Context, tool: Tool, params: types.CallToolRequestParams) -> Result:
-        back = person.came_back(context, params)
+        back = rounds.came_back(context, params)
         given = taken(tool, params.arguments)
         desk = Desk(self.house, self.pulse, await self.house.runtime(), context)
         if not tool.status:
             return _result(await getattr(desk, tool.name)(given))
-        standing: Standing = await (getattr(desk, tool.name)(given) if back is None else desk.heard(*back))
-        if tool.name in ASKING and person.declared(context):
-            asked = person.askable(standing.status)
-            if asked and not person.modern(context):
-                await self._asked(desk, context, standing)
-            elif asked and (back is None or not asked.keys() <= set(back[0].query_ids)):
-                return person.needed(asked, standing.title)
+        tasked = tool.name in TASKED and back is None and suits(context, self.house)
+        if tasked and given.wait is None:
+            given.wait = 0.0  # whoever knows tasks need not wait for the call
+        standing: Standing = await (getattr(desk, tool.name)(given) if back is None else desk.heard(back))
+        if tasked and not isinstance(standing.status, Finished):
+            return await self.tasks.created(standing.status.session_id)
+        if tool.name in ASKING and person.modern(context):
+            asked = rounds.due(context, standing.status, back, standing.notes)
+            if asked:
+                number = 1 if back is None else back.put.round + 1
+                return rounds.needed(asked, standing.title, number=number, notes=standing.notes)
+        elif tool.name in ASKING and person.declared(context):
+            await self._asked(desk, context, standing)
         return self._standing(standing)
 
     async def _asked(self, desk: Desk, context: Context, standing: Standing) -> None:
@@ -141,6 +147,9 @@ class Front:
     def _standing(self, standing: Standing) -> types.CallToolResult:
         shown = reply.told(standing.status, title=standing.title, option=self.house.option, extra=standing.extra)
         return _result(shown)
+
+    def _result_of(self, status: Status, title: str) -> types.CallToolResult:
+        return self._standing(Standing(status, title))
 
     # ---- prompts
 
