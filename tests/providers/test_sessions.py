@@ -149,7 +149,7 @@ async def test_a_provider_that_fails_ends_the_turn_and_not_the_conversation(serv
         session = await runtime.session(agent, "talk")
         first = await session.send("Hello?")
         second = await session.send("Hello?")
-        assert "overloaded" in first.outcome.error
+        assert (first.outcome.code, "overloaded" in first.outcome.error) == ("provider_unavailable", True)
         assert isinstance(second.outcome, Answered)
         assert second.text == "Here I am."
 

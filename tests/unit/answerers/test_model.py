@@ -295,3 +295,12 @@ async def test_nobody_there_is_said_after_all_attempts() -> None:
 def test_it_shows_its_models_and_no_key() -> None:
     assert repr(Model("openai:x", "google:y", api_key="secret")) == "Model('openai:x', 'google:y')"
     assert home.Model is Model
+
+
+def test_every_code_is_on_the_list_that_the_docs_are_written_from() -> None:
+    from everhold.answerers.model.ask import ENDS
+    from everhold.answerers.model.code import CODES
+    from everhold.answerers.model.trouble import KINDS
+
+    raised = {code for _, code, _ in KINDS} | {code for code, _ in ENDS.values()}
+    assert set(CODES) == raised | {"empty_response", "bad_option", "not_supported"}

@@ -1,0 +1,45 @@
+"""The tables of docs/reference/models.md, from the code."""
+
+from __future__ import annotations
+
+from everhold.answerers.model.code import CODES
+from everhold.answerers.model.option import OPTIONS
+from everhold.answerers.model.pace import Patience
+from everhold.answerers.model.provider import KEYS
+
+_PATIENCE = {
+    "attempts": "how often a model is asked, if its failures may pass",
+    "base": "seconds before the second attempt; each next wait is twice as long",
+    "longest": "seconds between two attempts, at most",
+    "retry_after": "seconds that a provider may ask for at once",
+    "throttle": "seconds in all to wait for a provider that says “slow down”",
+    "throttles": "how often it may say so; this costs no attempt",
+    "timeout": "seconds for one attempt",
+    "chunk_timeout": "seconds without anything from the provider",
+}
+
+
+def providers() -> str:
+    lines = ["| provider | key |", "|---|---|"]
+    for name, (variables, _) in KEYS.items():
+        keys = " or ".join(f"`{variable}`" for variable in variables if variable.endswith("_KEY"))
+        lines.append(f"| `{name}` | {keys} |")
+    return "\n".join(lines)
+
+
+def options() -> str:
+    lines = ["| option | what it asks for |", "|---|---|"]
+    return "\n".join([*lines, *(f"| `{name}` | {words} |" for name, words in OPTIONS.items())])
+
+
+def patience() -> str:
+    known = Patience()
+    lines = ["| name | default | meaning |", "|---|---|---|"]
+    for name in known.__struct_fields__:
+        lines.append(f"| `{name}` | {getattr(known, name):g} | {_PATIENCE[name]} |")
+    return "\n".join(lines)
+
+
+def codes() -> str:
+    lines = ["| `kind` | what happened | before that |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| `{code}` | {what} | {done} |" for code, (what, done) in CODES.items())])
