@@ -25,6 +25,9 @@ class Conversation:
         self.turns: list[Settled] = []
         self.ledger = Ledger()
         self.spent = Ledger()
+        self.inputs: dict[str, JSON] = {}  # what was said under which id
+        self._receipts: dict[str, Settled] = {}
+        self._ahead: set[int] = set()  # inputs that no node names yet: a turn may be under way
         self._asked: dict[int, Query] = {}
         self._answers: dict[int, JSON] = {}
         for expected in tape(list(deliveries)):
@@ -37,6 +40,8 @@ class Conversation:
             self._answers[answer.q] = answer.value if answer.error is None else answer.error.get("message", "")
             if query is not None and query.kind is Kind.LLM:
                 self.spent.add(source(query), answer.usage)
+            elif query is not None and query.kind is Kind.SIGNAL:
+                self._hear(answer.q, answer.value)
         for query in reply.asked:
             self._asked[query.q] = query
         notes = reply.notes
@@ -44,17 +49,26 @@ class Conversation:
             return
         for node in notes.nodes:
             self.graph.add(node, self._answers)
+            self._ahead.discard(-1 if node.q is None else node.q)
         if notes.leaf is not msgspec.UNSET:
             self.graph.move(notes.leaf)
         if notes.settled is not None:
             self.turns.append(notes.settled)
+            self._receipts[notes.settled.input] = notes.settled
             self.graph.settle()
             self.ledger = self.spent.copy()
-            self._answers.clear()
+            self._answers = {q: self._answers[q] for q in self._ahead}
 
     def settled(self, input_id: str) -> Settled | None:
         """The receipt of the turn that this input led to."""
-        return next((turn for turn in reversed(self.turns) if turn.input == input_id), None)
+        return self._receipts.get(input_id)
+
+    def _hear(self, q: int, said: JSON) -> None:
+        """Take note of an input. One whose id was used before is the same input again."""
+        match said:
+            case {"id": str(input_id), "content": content} if input_id not in self.inputs:
+                self.inputs[input_id] = content
+                self._ahead.add(q)
 
 
 def source(query: Query) -> str:

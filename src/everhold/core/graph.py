@@ -111,6 +111,11 @@ class Graph:
         self._go(to)
         self.leaf = to
 
+    def trim(self) -> None:
+        """Forget the nodes that are not on the way to the tip; they can be read again where they are kept."""
+        if len(self.nodes) != len(self._path):
+            self.nodes = {node.id: node for node in self._path}
+
     def _go(self, to: str | None) -> None:
         self.tip = to
         self._path, self._messages, self._frames, self._begins, self._last = [], [], [], 0, {}

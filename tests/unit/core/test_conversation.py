@@ -79,3 +79,28 @@ def test_a_retry_stands_for_the_failure_before_it():
     retried.notes.retry = True
     told = Conversation([*deliveries, failed, retried])
     assert [text(message) for message in told.graph.messages()] == ["Hello?", "Hello."]
+
+
+def test_what_was_said_under_an_id_is_known_before_its_turn_settles():
+    told = Conversation(journal())
+    assert told.inputs == {"i1": "Hello?", "i2": "Sum up."}
+    assert told.settled("i2") is None
+
+
+def test_an_input_that_came_during_a_turn_is_named_by_a_later_node():
+    first = journal()[:2]
+    first[1].asked.append(Query(2, "0:1", kind=Kind.SIGNAL, name="input"))
+    ahead = Delivery(2, 1.5, [Answer(2, {"id": "i2", "content": "And?"})], [Query(3, "0:2", kind=Kind.SIGNAL)])
+    again = Delivery(3, 1.6, [Answer(3, {"id": "i2", "content": "And?"})], [])
+    settled = journal()[2]
+    then = Delivery(5, 2.0, [], [], Notes(nodes=[Node("2.0", "1.1", role=Role.USER, q=2)]))
+    told = Conversation([*first, ahead, again, Delivery(4, 2.0, settled.answers, [], settled.notes), then])
+    assert [text(message) for message in told.graph.messages()] == ["Hello?", "Hello.", "And?"]
+
+
+def test_a_signal_that_is_no_input_is_not_one():
+    odd = [
+        Delivery(0, 0.0, [], [Query(0, "0:0", kind=Kind.SIGNAL, name="input")]),
+        Delivery(1, 1.0, [Answer(0, {"do": "cancel", "turn": 1})], []),
+    ]
+    assert Conversation(odd).inputs == {}

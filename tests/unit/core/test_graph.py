@@ -161,3 +161,17 @@ def test_a_node_below_an_earlier_one_is_another_way():
     graph = chain("1.0", "1.1")
     graph.add(said("2.0", "1.0", "instead"))
     assert words(graph.messages()) == ["words of 1.0", "instead"]
+
+
+def test_trimming_keeps_the_way_to_the_tip_and_forgets_the_rest():
+    """Row 8: with only the active path resident, only that chain is in memory."""
+    graph = chain("1.0", "1.1", "1.2")
+    graph.settle()
+    graph.trim()
+    assert list(graph.nodes) == ["1.0", "1.1", "1.2"]
+    graph.move("1.0")
+    graph.add(said("2.0", "1.0", "again"))
+    graph.trim()
+    assert list(graph.nodes) == ["1.0", "2.0"]
+    with pytest.raises(UnknownNode):
+        graph.move("1.2")
