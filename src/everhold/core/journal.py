@@ -42,6 +42,7 @@ class Notes(msgspec.Struct, omit_defaults=True, kw_only=True):
     nodes: list[Node] = []  # what was said in a conversation
     leaf: str | msgspec.UnsetType | None = msgspec.UNSET  # where its leaf was moved to
     settled: Settled | None = None  # the turn that ended here
+    facts: dict[str, JSON] = {}  # what the program took for given from here on: see `ports.agent`
 
 
 _SAID: Final = frozenset({"title", "description", "examples", "$comment"})  # to people

@@ -9,6 +9,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 import os
@@ -72,7 +73,9 @@ class Dispatch:
         self._beaten = 0.0  # when this process last said that it lives
         self.tasks: set[asyncio.Task[Any]] = set()
         self.instead: Instead | None = None  # what is called in the place of a function
+        self._tails: dict[str, asyncio.Task[Any]] = {}  # what is done after commits, by session
         sessions.dispatch = self.start
+        sessions.later = self.later
         sessions.stepper.introduce = self.introduce
         self.answer_with(answerers)
 
@@ -102,6 +105,27 @@ class Dispatch:
         self._sessions.jobs.setdefault(live.id, {})[query.q] = task
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+    def later(self, session_id: str, effects: list[Callable[[], Any]]) -> None:
+        """Do what was to be done after a commit: session by session in order, and nobody waits for it."""
+        task = asyncio.get_running_loop().create_task(self._after(self._tails.get(session_id), effects))
+        self._tails[session_id] = task
+        self.tasks.add(task)
+        task.add_done_callback(functools.partial(self._tail_done, session_id))
+
+    def _tail_done(self, session_id: str, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if self._tails.get(session_id) is task:
+            del self._tails[session_id]
+
+    async def _after(self, before: asyncio.Task[Any] | None, effects: list[Callable[[], Any]]) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        for effect in effects:
+            try:
+                await run(effect)
+            except Exception:
+                log.exception("what was to be done after a commit failed")
 
     async def _work(self, session_id: str, query: Query, effect: Callable[[], Any] | None) -> None:
         try:
@@ -172,7 +196,7 @@ class Dispatch:
                 return Answer(query.q, await self._call(query, effect))
             asked = query if effect is None else in_full(query, effect())
             said = await self._answerers[query.kind].answer(asked, session_id)
-            return answered(query, said)
+            return kept(answered(query, said), effect)
         except (asyncio.CancelledError, *CANNOT):
             raise
         except Exception as error:
@@ -335,6 +359,14 @@ def answered(query: Query, said: Any) -> Answer:
     if isinstance(said, msgspec.Struct) and hasattr(said, "usage") and hasattr(said, "value"):
         said, usage = said.value, said.usage
     return Answer(query.q, fitted(query, said), usage=usage)
+
+
+def kept(answer: Answer, effect: Callable[[], Any] | None) -> Answer:
+    """An answer as whoever asked wants it written down: `keep` of the effect says how."""
+    keep = getattr(effect, "keep", None)
+    if keep is None or answer.error is not None:
+        return answer
+    return msgspec.structs.replace(answer, value=plain(keep(answer.value), "the answer"))
 
 
 def fitted(query: Query, value: Any) -> Any:

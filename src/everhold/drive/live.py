@@ -169,6 +169,7 @@ class _Replay:
             for expected in tape(deliveries):
                 recorded = expected.reply.notes
                 execution.recorded_versions = {} if recorded is None else recorded.versions
+                execution.recorded = recorded
                 self._count(expected.given)
                 self._take(expected, execution.advance(*handed(expected.given)))
             execution.replaying = False

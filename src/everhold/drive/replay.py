@@ -42,6 +42,7 @@ def replay(record: Record, host: Host) -> Iterator[Played]:
             given, recorded = expected.given, expected.reply
             handing = handed(given)
             execution.recorded_versions = {} if recorded.notes is None else recorded.notes.versions
+            execution.recorded = recorded.notes
             count(meter, opened, given.answers, fired=handing[3])
             with execution.entered():
                 reply = execution.advance(*handing)

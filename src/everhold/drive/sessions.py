@@ -34,6 +34,7 @@ class Sessions:
         self._observed = bool(observers)
         self.dispatch: Callable[[Live, Said], None] = lambda live, said: None
         self.poke: Callable[[], None] = lambda: None
+        self.later: Callable[[str, list[Callable[[], Any]]], None] = lambda session_id, effects: None
         self.stepper = stepper
         self.jobs: dict[str, dict[int, asyncio.Task[Any]]] = {}  # what this process works on, by session
         self._lives: OrderedDict[str, Live] = OrderedDict()
@@ -134,7 +135,9 @@ class Sessions:
         done = await self.stepper.plain(live, query, answer)
         if type(done) is Said:
             self._concerns(live, done, None)
-        elif live.id in self._watchers:
+            return done
+        self._do_after(live)
+        if live.id in self._watchers:
             self.changed(live.id)
         return done
 
@@ -153,6 +156,7 @@ class Sessions:
                 task = jobs.pop(q, None)
                 if task is not None and task is not asyncio.current_task():
                     task.cancel()
+        self._do_after(live)
         if said.dispatch:
             self.dispatch(live, said)
         if said.outcome is not None:
@@ -188,7 +192,14 @@ class Sessions:
         self._told(live, said)
         return said
 
+    def _do_after(self, live: Live) -> None:
+        effects = getattr(live.execution, "after", None)
+        if effects:
+            live.execution.after = []  # type: ignore[attr-defined]
+            self.later(live.id, effects)
+
     def _told(self, live: Live, said: Said) -> None:
+        self._do_after(live)
         if said.dispatch:
             self.dispatch(live, said)
         if said.outcome is not None:

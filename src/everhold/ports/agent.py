@@ -9,7 +9,8 @@ from msgspec import UnsetType
 
 from everhold.core.codec import JSON
 from everhold.core.graph import Node
-from everhold.core.query import Kind, Rerun
+from everhold.core.journal import Notes
+from everhold.core.query import Kind, Rerun, Usage
 from everhold.core.turn import Settled
 from everhold.ports.context import Context
 
@@ -39,4 +40,26 @@ class Stage(Context, Protocol):
 
     def note(self, *nodes: Node, leaf: str | UnsetType | None = ..., settled: Settled | None = None) -> None:
         """Add to the conversation, with the step that is under way."""
+        ...
+
+    cost: Usage | None  #: what the last answer of a model to `put` cost, if that was counted
+
+    @property
+    def parent(self) -> str | None:
+        """The session that began this one, if one did."""
+        ...
+
+    def recorded(self) -> Notes | None:
+        """What the step that is replayed noted; None where nothing is replayed."""
+        ...
+
+    def fact(self, name: str, value: JSON, default: JSON = None) -> JSON:
+        """Something that the loop takes for given: `value`, which is noted if it is new; on replay, what was noted.
+
+        So may an agent's author change a limit or a plugin without changing what was said before.
+        """
+        ...
+
+    def after(self, effect: Callable[[], Any]) -> None:
+        """Do something once this step is kept. It is not done on replay, and not if the process dies between."""
         ...

@@ -18,8 +18,9 @@ import msgspec
 from everhold.core.codec import JSON, plain
 from everhold.core.errors import AfterCancel, BadArguments, BadValue, ForeignCall
 from everhold.core.graph import Node
+from everhold.core.journal import Notes
 from everhold.core.log import LOGGED, LogEntry, Progress
-from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun
+from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun, Usage
 from everhold.core.schema import schema_of, unfit
 from everhold.core.turn import Settled
 from everhold.ports.program import Call
@@ -36,6 +37,7 @@ class PythonContext:
     def __init__(self, execution: PythonExecution) -> None:
         self._execution = execution
         self._state = PythonState(self, "default")
+        self.cost: Usage | None = None
 
     @property
     def session_id(self) -> str:
@@ -211,7 +213,13 @@ class PythonContext:
             timeout=timeout,
             to=to,
         )
-        return query.q, await self._execution.ask(query, None, effect)
+        pending: Any = self._execution.ask(query, None, effect)
+        if kind is not Kind.LLM:
+            return query.q, await pending
+        try:
+            return query.q, await pending
+        finally:
+            self.cost = getattr(pending, "usage", None)
 
     def note(
         self, *nodes: Node, leaf: str | msgspec.UnsetType | None = msgspec.UNSET, settled: Settled | None = None
@@ -225,6 +233,27 @@ class PythonContext:
             notes.leaf = leaf
         if settled is not None:
             notes.settled = settled
+
+    def recorded(self) -> Notes | None:
+        execution = self._execution
+        return (execution.recorded or Notes()) if execution.replaying else None
+
+    def fact(self, name: str, value: JSON, default: JSON = None) -> JSON:
+        execution = self._execution
+        recorded = self.recorded()
+        if recorded is not None:
+            execution.facts.update(recorded.facts)
+        elif execution.facts.get(name, default) != value and not execution.silent:
+            execution.facts[name] = execution.notes.facts[name] = value
+        return execution.facts.get(name, default)
+
+    def after(self, effect: Callable[[], Any]) -> None:
+        if not self._execution.silent:
+            self._execution.after.append(effect)
+
+    @property
+    def parent(self) -> str | None:
+        return self._execution.birth.parent
 
     # ---- other programs
 

@@ -26,7 +26,7 @@ from everhold.core.errors import (
 )
 from everhold.core.journal import Notes, Reply
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Query
+from everhold.core.query import Answer, Query, Usage
 from everhold.core.schema import fit, unfit
 from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
@@ -40,6 +40,8 @@ asyncio_parts.install()
 
 class Pending(Future):
     """The future of an open query. Cancelling it withdraws the query."""
+
+    usage: Usage | None = None  # what its answer cost
 
     def __init__(self, execution: PythonExecution, q: int, type_: Any) -> None:
         self.execution, self.q, self.type = execution, q, type_
@@ -68,6 +70,9 @@ class PythonExecution:
         self.n = -1
         self.cancelled = False
         self.recorded_versions: dict[str, int] = {}  # of the delivery being replayed
+        self.recorded: Notes | None = None  # all that it noted
+        self.facts: dict[str, JSON] = {}
+        self.after: list[Callable[[], Any]] = []  # to be done when what was said is kept
         self.versions: dict[str, int] = {}
         self.record: dict[str, JSON] = {}
         self.asked_count = 0
@@ -90,6 +95,8 @@ class PythonExecution:
         loop = self.loop
         self.n, loop.now = n, at
         self._asked, self._withdrawn, self._notes, self.llm_asked = [], [], None, 0
+        if self.after:
+            self.after = []
         if loop.dropped:
             raise Overtaken(self.birth.id, n)
         try:
@@ -139,6 +146,8 @@ class PythonExecution:
         child = self._children.pop(answer.q, None)
         if pending is None or pending.done():
             return
+        if answer.usage is not None:
+            pending.usage = answer.usage
         if answer.error is not None:
             pending.set_exception(_raised(answer))
         elif pending.type is None:
@@ -241,7 +250,7 @@ class PythonExecution:
     @property
     def notes(self) -> Notes:
         if self._notes is None:
-            self._notes = Notes(withdrawn=[], log=[], record={}, versions={})
+            self._notes = Notes(withdrawn=[], log=[], record={}, versions={}, facts={})
         return self._notes
 
     def seed(self) -> str:
