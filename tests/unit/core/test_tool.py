@@ -1,0 +1,104 @@
+"""What is decided about a call: verdicts, digests, keys, what comes later, and how much is shown."""
+
+import pytest
+
+from everhold.core.errors import BadArguments
+from everhold.core.tool import (
+    Allow,
+    Confirm,
+    Deny,
+    Later,
+    Window,
+    confirm_of,
+    digest,
+    key_of,
+    later_of,
+    recorded,
+    strictest,
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "stands"),
+    [
+        (Allow(), Allow(), Allow()),
+        (Allow(), Confirm("a"), Confirm("a")),
+        (Deny("a"), Confirm("b"), Deny("a")),
+        (Confirm("a"), Deny("b"), Deny("b")),
+        (Deny("a"), Deny("b"), Deny("a")),
+    ],
+)
+def test_the_strictest_verdict_stands(one, other, stands):
+    assert strictest(one, other) == stands
+
+
+def test_a_digest_names_a_tool_with_its_input():
+    """The order of names says nothing; anything else is another call."""
+    assert digest("pay", {"a": 1, "b": [2]}) == digest("pay", {"b": [2], "a": 1})
+    others = [digest("pay", {"a": 1}), digest("pay", {"a": 1.0}), digest("pay", {"a": "1"}), digest("say", {"a": 1})]
+    assert len({digest("pay", {"a": True}), *others}) == 5
+
+
+def test_a_key_is_the_place_of_a_call_in_its_session():
+    assert key_of("s-1", 0, "c") == key_of("s-1", 0, "c") == "ccdf074b7842df7ed952c9d11112164d"
+    assert len({key_of("s-1", 0, "c"), key_of("s-2", 0, "c"), key_of("s-1", 1, "c"), key_of("s-1", 0, "d")}) == 4
+
+
+@pytest.mark.parametrize("verdict", [Confirm(), Confirm("why", "ada", 5.0)])
+def test_a_verdict_is_read_as_it_was_recorded(verdict):
+    assert confirm_of(recorded(verdict)) == verdict
+
+
+def test_what_comes_later_is_read_as_it_was_recorded():
+    later = later_of(recorded(Later("When?", timeout=5, on_timeout="fail", to="press")))
+    assert (later.prompt, later.timeout, later.on_timeout, later.to) == ("When?", 5, "fail", "press")
+
+
+@pytest.mark.parametrize(
+    "options", [{"on_timeout": "explode"}, {"timeout": 0}, {"timeout": -1}, {"timeout": float("inf")}], ids=repr
+)
+def test_a_later_that_makes_no_sense_is_refused(options):
+    with pytest.raises(BadArguments):
+        Later(**options)
+
+
+LINES = "".join(f"line {n}\n" for n in range(10))
+
+
+@pytest.mark.parametrize(
+    ("window", "text", "shown"),
+    [
+        (Window(), "short", None),
+        (Window(size=4), "four", None),
+        (Window(lines=10), LINES.rstrip("\n"), None),
+        (Window(lines=2), LINES, "line 0\nline 1\n"),
+        (Window(lines=2, keep="tail"), LINES, "line 8\nline 9\n"),
+        (Window(size=16), LINES, "line 0\nline 1\n"),
+        (Window(size=16, keep="tail"), LINES, "line 8\nline 9\n"),
+        (Window(size=3), "abcdef", "abc"),
+        (Window(size=3, keep="tail"), "abcdef", "def"),
+        (Window(size=3), "ééé", "é"),
+        (Window(size=3, keep="tail"), "ééé", "é"),
+    ],
+)
+def test_a_long_text_is_cut_at_a_line_or_else_at_a_character(window, text, shown):
+    assert window.cut(text) == shown
+
+
+def test_the_default_window_is_16_kib_and_400_lines():
+    assert Window().cut("x" * 16_384) is None
+    assert Window().cut("x" * 16_385) == "x" * 16_384
+    assert Window().cut("\n" * 399) is None
+    assert Window().cut("\n" * 401) == "\n" * 400
+
+
+def test_the_note_says_what_is_not_shown_and_where_it_is():
+    note = Window(lines=1).note("a\nb", "a\n", "abc123")
+    assert note == "[The first 2 of 3 bytes are shown, of 2 lines. All of it is kept as attachment abc123.]"
+    assert Window(keep="tail").note("a\nb", "b", "x").startswith("[The last 1 of 3 bytes")
+
+
+@pytest.mark.parametrize("options", [{"size": 0}, {"lines": 0}])
+def test_a_window_that_shows_nothing_is_refused(options):
+    with pytest.raises(BadArguments):
+        Window(**options)
