@@ -7,12 +7,13 @@ from mcp.server.lowlevel import Server
 
 from everhold.__main__ import main
 from everhold.fronts.mcp import server
-from tests.conformance.mcp import fixture
+from tests.conformance.mcp import fixture, task
 
 
 class Fixtured(server.Front):
     def server(self) -> Server[Any]:
         made = super().server()
+        task.mount(made, self)
         fixture.mount(made)
         return made
 

@@ -29,7 +29,7 @@ from everhold.core.errors import (
 )
 from everhold.core.journal import Delivery, open_queries
 from everhold.core.query import Kind, Query, Usage, number
-from everhold.core.status import OpenQuery, Paused, Running, Status
+from everhold.core.status import Accepted, OpenQuery, Paused, Running, Status
 from everhold.fronts.mcp import lore, person, reply, rounds
 from everhold.fronts.mcp.follow import Pulse, Teller
 from everhold.fronts.mcp.house import House
@@ -251,6 +251,8 @@ class Desk:
         for query in (*reply.questions(standing.status), *reply.others(standing.status)):
             if query.id in put.query_ids:
                 await self.said(standing, query, rounds.answered(query, back.responses.get(query.id)))
+        if isinstance(standing.status, Accepted):  # what is left to ask is told, too
+            standing.status = await self._runtime.status(put.session_id)
         settled = await self.settled(standing.status, standing.title, seen=record.head.n)
         return msgspec.structs.replace(settled, extra=standing.extra, notes=standing.notes)
 

@@ -63,14 +63,17 @@ def samples(context: Context) -> bool:
     return person.modern(context) and capabilities is not None and capabilities.sampling is not None
 
 
+def putable(status: Status) -> dict[str, OpenQuery]:
+    """What can be put to some client, by query id: not what is addressed to somebody, nor what no form can ask."""
+    people = (query for query in others(status) if query.to is None and person.form(query) is not None)
+    return {query.id: query for query in (*questions(status), *people)}
+
+
 def askable(context: Context, status: Status) -> dict[str, OpenQuery]:
-    """Everything that this client can be asked now, by query id: what is for its model, and what is for the person."""
-    found: dict[str, OpenQuery] = {}
-    if samples(context):
-        found |= {query.id: query for query in questions(status)}
-    if person.declared(context):
-        found |= {query.id: query for query in others(status) if query.to is None and person.form(query) is not None}
-    return found
+    """What this client can be asked now, by query id."""
+    models, people = samples(context), person.declared(context)
+    found = putable(status).items()
+    return {query_id: query for query_id, query in found if (models if query.kind is Kind.LLM else people)}
 
 
 def due(context: Context, status: Status, back: Back | None, notes: Mapping[str, str]) -> dict[str, OpenQuery]:

@@ -40,7 +40,7 @@ _FLEETING: Final = "memory://"
 
 def boundary(database: Callable[[], str], ttl: float = TTL) -> RequestStateBoundary:
     """What seals and unseals the states of a server on this database."""
-    return _Boundary(RequestStateSecurity(codec=_Codec(database), ttl=ttl), default_audience="everhold")
+    return _Boundary(RequestStateSecurity(codec=Codec(database), ttl=ttl), default_audience="everhold")
 
 
 class _Boundary(RequestStateBoundary):
@@ -60,7 +60,7 @@ class _Boundary(RequestStateBoundary):
             raise MCPError(error.error.code, error.error.message, {**data, **error_json(refusal)}) from None
 
 
-class _Codec:
+class Codec:
     """Seals with the key of the data folder, made fit for one database. Nothing is read before it is needed."""
 
     def __init__(self, database: Callable[[], str]) -> None:

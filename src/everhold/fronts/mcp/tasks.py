@@ -119,7 +119,7 @@ class Tasks:
         _let_in(context, params)
         with _refusing():
             runtime = await self._house.runtime()
-            open_now = _open(await runtime.status(params.task_id))
+            open_now = rounds.putable(await runtime.status(params.task_id))
             known = {key: raw for key, raw in params.input_responses.items() if key in open_now}
             read = {key: _read(open_now[key], raw) for key, raw in known.items()}
             rounds.refuse_undeclared(context, read.values())
@@ -188,10 +188,6 @@ def _refusing() -> Iterator[None]:
 # ---- answers
 
 
-def _open(status: Status) -> dict[str, OpenQuery]:
-    return {query.id: query for query in (*reply.questions(status), *reply.others(status))}
-
-
 def _read(query: OpenQuery, raw: Any) -> types.ElicitResult | types.CreateMessageResultWithTools:
     """A response as what its question was put as; raises `BadRequest`."""
     model = types.CreateMessageResultWithTools if query.kind is Kind.LLM else types.ElicitResult
@@ -215,7 +211,7 @@ async def _answered(runtime: Runtime, session_id: str, given: dict[str, Any], by
         try:
             await runtime.answer_many(session_id, given, by=by, wait=0)
         except StateError:
-            open_now = _open(await runtime.status(session_id))
+            open_now = rounds.putable(await runtime.status(session_id))
             left = {key: value for key, value in given.items() if key in open_now}
             if len(left) == len(given):
                 raise
