@@ -1,5 +1,6 @@
 """Models in sessions: what they say is journaled once, and what they cannot do leaves the session whole."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from everhold.core.errors import ProviderUnconfigured
 from everhold.core.turn import Answered
 from everhold.drive.agent.agent import Agent
 from everhold.ports.tool import tool
-from tests.providers.server import WAYS, Fail, Reply, Server
+from tests.providers.server import WAYS, Fail, Reply, Server, Stall
 
 ways = pytest.mark.parametrize("way", WAYS)
 
@@ -36,6 +37,15 @@ async def careful(ctx: everhold.Context) -> list[str]:
         return [error.kind]
 
 
+@everhold.program
+async def race(ctx: everhold.Context) -> str:
+    asked = [asyncio.ensure_future(ctx.llm("One?")), asyncio.ensure_future(ctx.llm("Two?"))]
+    done, late = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    for one in late:
+        one.cancel()
+    return done.pop().result()
+
+
 @tool(read_only=True)
 def population(city: str) -> int:
     """How many people live there."""
@@ -55,9 +65,21 @@ async def test_a_program_is_answered_and_not_asked_again(server: Server, way: st
 
 
 async def test_what_was_paid_for_an_answer_that_was_cut_is_counted(server: Server, tmp_path: Path) -> None:
-    server.script(Reply("Some", finish="length"))
+    server.script(Reply("Some", finish="length", prompt=70, completion=5))
     async with everhold.open(tmp_path / "a.db", llm=server.name("anthropic")) as runtime:
-        assert await runtime.run(careful(), key="cut") == ["output_limit"]
+        status = await runtime.start(careful())
+        ended = await runtime.wait(status.session_id)
+        assert isinstance(ended, everhold.Finished)
+        assert ended.result == ["output_limit"]
+        assert ended.metrics["auto"]["total_tokens"]["tokens"] == 75
+
+
+async def test_a_question_that_lost_a_race_closes_its_request(server: Server, tmp_path: Path) -> None:
+    """Its program does not wait for it any more, and neither does anybody else."""
+    server.script(Stall(Reply("Slow."), after=2), Reply("Quick."))
+    async with everhold.open(tmp_path / "a.db", llm=server.name("anthropic")) as runtime:
+        assert await runtime.run(race()) == "Quick."
+        assert await asyncio.to_thread(server.left.wait, 30)
 
 
 async def test_a_key_that_is_missing_is_said_when_the_runtime_is_opened(tmp_path: Path, monkeypatch: Any) -> None:

@@ -12,6 +12,7 @@ from everhold.core.errors import AnswerFailed, ProviderUnconfigured
 from everhold.core.query import Answer, Query, Usage
 from everhold.ports.deltas import Delta, DeltaKind, subscribe
 from everhold.ports.said import Said
+from tests.providers import wire
 from tests.providers.server import WAYS, Cut, Fail, Raw, Reply, Server, Stall
 
 ways = pytest.mark.parametrize("way", WAYS)
@@ -222,6 +223,73 @@ EXPECTED = {
     "anthropic": _anthropic_fits,
     "google": _google_fits,
 }
+
+
+@ways
+async def test_what_failed_in_a_tool_is_told(server: Server, way: str) -> None:
+    """In the words of the tool; Anthropic has a place for the fact as well."""
+    server.script(Reply("Oh."))
+    call = {"type": "tool_use", "id": "call-1", "name": "search", "input": {"q": "x"}}
+    failed = {"type": "tool_result", "tool_use_id": "call-1", "content": "Error: it rains", "is_error": True}
+    query = turn(
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": [call]},
+        {"role": "tool", "content": [failed]},
+    )
+    await ask(Model(server.name(way)), query)
+
+    sent = json.dumps(server.requests[0].body)
+    assert "it rains" in sent
+    assert way != "anthropic" or '"is_error": true' in sent
+
+
+@ways
+async def test_a_system_message_may_come_in_the_middle(server: Server, way: str) -> None:
+    """Where a provider has no place for it there, it is said in another way, and not left out."""
+    server.script(Reply("Done."))
+    query = turn(
+        {"role": "user", "content": "Hello."},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "system", "content": "From now on, rhyme."},
+        {"role": "user", "content": "Go on."},
+        system="Be short.",
+    )
+    await ask(Model(server.name(way)), query)
+
+    sent = json.dumps(server.requests[0].body)
+    assert [words in sent for words in ("Be short.", "From now on, rhyme.", "Go on.")] == [True, True, True]
+
+
+@ways
+async def test_a_tool_may_show_a_picture(server: Server, way: str) -> None:
+    """It is sent as one, with the result or right after it."""
+    server.script(Reply("A dot."))
+    call = {"type": "tool_use", "id": "call-1", "name": "look", "input": {}}
+    shown = [{"type": "text", "text": "seen"}, {"type": "image", "image": {"media_type": "image/png", "data": PIXEL}}]
+    result = {"type": "tool_result", "tool_use_id": "call-1", "content": shown}
+    query = turn(
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": [call]},
+        {"role": "tool", "content": [result]},
+    )
+    await ask(Model(server.name(way)), query)
+
+    assert PIXEL in json.dumps(server.requests[0].body).replace("-", "+").replace("_", "/")
+
+
+async def test_a_call_whose_input_is_no_object_is_kept_as_it_came(server: Server) -> None:
+    """The model is told by whoever checks the input; the conversation can go on."""
+    events = wire.chat_events(Reply(tools=[("call-1", "search", {"q": "Paris"})]))
+    server.script(Raw(b"".join(events).replace(b'{\\"q\\"', b"oops")), Reply("Sorry."))
+    model = Model(server.name("openai-chat"))
+    first = {"role": "user", "content": "Go."}
+    said = await model.answer(turn(first, options={"tools": [SEARCH]}), "s-1")
+    [call] = said.value["content"]
+    assert isinstance(call["input"], str)
+
+    result = {"type": "tool_result", "tool_use_id": "call-1", "content": "Error", "is_error": True}
+    await ask(model, turn(first, {"role": "assistant", "content": [call]}, {"role": "tool", "content": [result]}))
+    assert "oops" in json.dumps(server.requests[1].body)
 
 
 @ways
