@@ -20,7 +20,7 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from everhold.agents import Agents
+from everhold.agents import Agents, Rings
 from everhold.answerers import Model, Spec, answerer
 from everhold.archive import version
 from everhold.core.budget import Budget
@@ -124,6 +124,7 @@ class Runtime(Agents):
         self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, ttl=ttl)
         self._runner = Runner(self._sessions, self._dispatch, self.clock)
         self._caretaker = Caretaker(self._sessions, self._runner, self._dispatch, self.clock, idle=idle, ttl=ttl)
+        self._rings = Rings()
         self._opened = False
 
     @property
@@ -160,6 +161,7 @@ class Runtime(Agents):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._rings.close()
         await self._dispatch.release()
         if self._leave is not None:
             await self._leave()

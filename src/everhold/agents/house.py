@@ -2,34 +2,106 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
+from everhold.agents.events import Watch, here
+from everhold.agents.reading import ALL
 from everhold.agents.session import AgentSession
 from everhold.archive import Archive
 from everhold.core.codec import JSON
-from everhold.core.errors import BadArguments
+from everhold.core.errors import BadArguments, UnknownQuery, UnknownSession
+from everhold.core.journal import Delivery
+from everhold.core.query import Kind, Query
+from everhold.core.status import Status
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.life import INPUT
+from everhold.drive.agent.observe import Event
 
 if TYPE_CHECKING:
     from everhold.runtime import Runtime
+
+#: Gives a conversation as it stands.
+View = Callable[[], Awaitable[JSON]]
 
 
 class Agents(Archive):
     """The part of `Runtime` that holds conversations."""
 
-    async def session(self, agent: Agent, id: str) -> AgentSession:
-        """The conversation of this id with an agent; one that was not begun yet begins."""
+    async def session(self, agent: Agent, id: str, *, residency: str = ALL) -> AgentSession:
+        """The conversation of this id with an agent; one that was not begun yet begins.
+
+        `residency="path"` keeps only what leads to the leaf in memory; what was left is read when it is asked for.
+        """
         if not isinstance(agent, Agent):
             raise BadArguments("session", f"{agent!r} is not an Agent; programs are begun with start()")
         runtime = cast("Runtime", self)
-        status = await runtime.start(agent(), key=id, wait=0)
-        return AgentSession(runtime, agent, status.session_id)
+        known = await _known(runtime, agent, id)
+        if known is None:
+            known = (await runtime.start(agent(), key=id, wait=0)).session_id
+        return AgentSession(runtime, agent, known, residency)
+
+    async def complete(
+        self,
+        session_id: str,
+        key: str,
+        value: JSON = None,
+        *,
+        error: str | None = None,
+        by: Mapping[str, JSON] | None = None,
+    ) -> Status:
+        """Give the result of a call that finishes later, by its idempotency key; see `Later`.
+
+        One that comes before the call has said that it finishes later waits for it.
+        """
+        runtime = cast("Runtime", self)
+        while True:
+            with self._watched(session_id) as changed:
+                record = await runtime.store.load(session_id)
+                for query in _finishing_later(record.deliveries):
+                    if (query.options or {}).get("key") == key:
+                        if error is not None:
+                            return await runtime.answer(session_id, query_id=query.id, error=error, by=by)
+                        return await runtime.answer(session_id, value, query_id=query.id, by=by)
+                if not record.effects:
+                    raise UnknownQuery(session_id, key)
+                await asyncio.wait([changed], timeout=1.0)
 
     async def _say(self: Any, session_id: str, said: dict[str, JSON]) -> None:
         """Tell a conversation something; it is kept until its program hears it."""
         await self._runner.signal(session_id, INPUT, said)
 
-    async def _changed(self: Any, session_id: str, timeout: float | None) -> None:
-        """Wait until a session may have changed."""
-        await self._sessions.next_change(session_id, timeout)
+    def _watched(self: Any, session_id: str) -> AbstractContextManager[asyncio.Future[None]]:
+        """A future that is done as soon as a session may have changed."""
+        watched: AbstractContextManager[asyncio.Future[None]] = self._sessions.watched(session_id)
+        return watched
+
+    async def _here(self: Any, session_id: str) -> str:
+        """The cursor after everything that has happened in a conversation; live words are kept from now on."""
+        self._rings.of(session_id)
+        return await here(self.store, session_id)
+
+    def _events(self: Any, session_id: str, cursor: str | None, view: View) -> AsyncIterator[Event]:
+        """What happens in a conversation, after a cursor."""
+        ring = self._rings.of(session_id)
+        return Watch(self.store, session_id, ring, self._sessions.watched, view).events(cursor)
+
+
+def _finishing_later(deliveries: Sequence[Delivery]) -> Iterator[Query]:
+    return (query for delivery in deliveries for query in delivery.asked if query.kind is Kind.TOOL)
+
+
+async def _known(runtime: Runtime, agent: Agent, id: str) -> str | None:
+    """The session of that id, if `id` is no key but a session's own (a fork has no other)."""
+    if not id.startswith("s-") or await runtime.store.find(id) is not None:
+        return None
+    try:
+        record = await runtime.store.load(id, since=-1)
+    except UnknownSession:
+        return None
+    if record.birth.program != agent.ref:
+        raise BadArguments("session", f"{id!r} is a session of {record.birth.program}, not of {agent.ref}")
+    runtime._programs[agent.ref] = agent
+    return record.birth.id

@@ -11,25 +11,30 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from everhold.agents.reading import ALL, Reading
+from everhold.agents.state import ReadView, Snapshot, Stored, adopted, read_view, snapshot, stored
 from everhold.core.codec import JSON, plain, same
 from everhold.core.conversation import Conversation
 from everhold.core.errors import BadArguments, KeyConflict, SessionEnded, TurnWaiting
 from everhold.core.graph import Node, NodeKind, blocks, text
-from everhold.core.journal import tape
 from everhold.core.ledger import Ledger
 from everhold.core.message import Message, encode
 from everhold.core.query import FOR_PEOPLE, Kind
 from everhold.core.status import Finished, OpenQuery, Paused, Status
 from everhold.core.turn import Answered, Settled, TurnOutcome
 from everhold.drive.agent.agent import Agent
+from everhold.drive.agent.observe import Event, EventKind
 
 if TYPE_CHECKING:
     from everhold.runtime import Runtime
+
+#: What somebody says: words, blocks (see core.message), or a message.
+Words = str | Message | Sequence[JSON]
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -59,134 +64,198 @@ class Turn(msgspec.Struct, frozen=True):
 class AgentSession:
     """One conversation."""
 
-    def __init__(self, runtime: Runtime, agent: Agent, session_id: str) -> None:
+    def __init__(self, runtime: Runtime, agent: Agent, session_id: str, residency: str = ALL) -> None:
         self._runtime, self.agent, self.id = runtime, agent, session_id
-        self._told = Conversation()
-        self._steps = [-1]  # the delivery that settled each turn
-        self._next = 0  # the first delivery that was not read yet
+        self._reading = Reading(runtime.store, session_id, residency)
 
     # ---- talking
 
-    async def send(
-        self, content: str | Message | Sequence[JSON], *, id: str | None = None, wait: float | None = None
-    ) -> Turn:
+    async def send(self, content: Words, *, id: str | None = None, wait: float | None = None) -> Turn:
         """Say something, and return when the turn has settled or somebody outside has to answer.
 
-        With an `id`, the same input again gives the first one's receipt; other words under it are a conflict.
+        With an `id`, the same input again is the same turn, also from another process; other words under it are a
+        conflict. Raises `TurnWaiting` while a person is asked something.
         """
         said = _said(content)
-        input_id = id or f"i-{secrets.token_hex(8)}"
-        if id is not None:
-            await self._read()
-            known = self._told.settled(input_id)
-            if known is not None:
-                self._same(input_id, known, said)
-                return self._turn(known)
-        self._refuse_while_asked(await self._runtime.status(self.id))
-        await self._runtime._say(self.id, {"id": input_id, "content": said})
-        return await self.turn(input_id, wait=wait)
+        input_id = await self._say(said, id)
+        turn = await self.turn(input_id, wait=wait)
+        self._same(input_id, said)  # another process may have been quicker
+        return turn
+
+    async def stream(self, content: Words, *, id: str | None = None) -> AsyncIterator[Event]:
+        """Say something, and give what happens, as it happens: until the turn settles or somebody has to answer."""
+        said = _said(content)
+        cursor = await self._runtime._here(self.id)
+        input_id = await self._say(said, id)
+        await self._reading.refresh()
+        known = self._reading.settled(input_id)
+        if known is not None:
+            self._same(input_id, said)
+            yield Event(EventKind.SETTLED, cursor, turn=known.turn, settled=known)
+            return
+        async for event in self.events(cursor):
+            yield event
+            if event.kind is EventKind.SETTLED and event.settled is not None and event.settled.input == input_id:
+                return
+            if event.kind in (EventKind.ASKED, EventKind.MODEL_ASKED) and _asked(await self._runtime.status(self.id)):
+                return
 
     async def turn(self, input_id: str, *, wait: float | None = None) -> Turn:
-        """Wait for the turn of an input."""
+        """Wait until the turn of an input has settled, or somebody outside has to answer."""
         loop = asyncio.get_running_loop()
         deadline = None if wait is None else loop.time() + wait
         while True:
-            await self._read()
-            settled = self._told.settled(input_id)
-            if settled is not None:
-                return self._turn(settled)
-            status = await self._runtime.status(self.id)
-            if isinstance(status, Finished):
-                raise SessionEnded(self.id, status.state, "held a conversation with")
-            asked = _asked(status)
-            left = None if deadline is None else deadline - loop.time()
-            if asked or (left is not None and left <= 0):
-                return Turn(self.id, input_id, None, asked)
-            await self._runtime._changed(self.id, left)
+            with self._runtime._watched(self.id) as change:  # from before the look: nothing is missed
+                await self._reading.refresh()
+                settled = self._reading.settled(input_id)
+                if settled is not None:
+                    return self._turn(settled)
+                status = await self._runtime.status(self.id)
+                if isinstance(status, Finished):
+                    raise SessionEnded(self.id, status.state, "held a conversation with")
+                asked = _asked(status)
+                left = None if deadline is None else deadline - loop.time()
+                if asked or (left is not None and left <= 0):
+                    return Turn(self.id, input_id, None, asked)
+                await asyncio.wait([change], timeout=left)
 
-    async def steer(self, content: str | Message | Sequence[JSON], *, id: str | None = None) -> str:
+    async def steer(self, content: Words, *, id: str | None = None) -> str:
         """Say something to the turn under way: the model hears it in its next round. Returns the id of the input."""
-        input_id = id or f"i-{secrets.token_hex(8)}"
+        input_id = id or _new()
         await self._runtime._say(self.id, {"do": "steer", "id": input_id, "content": _said(content)})
         return input_id
 
     async def cancel_turn(self, reason: str = "") -> Turn | None:
         """Stop the turn under way, if there is one. What was said stays, and the conversation goes on."""
-        await self._read()
-        number = len(self._told.turns) + 1
-        if self._told.graph.tip == self._told.graph.leaf:
+        told = await self._told()
+        number = len(told.turns) + 1
+        if told.graph.tip == told.graph.leaf:
             return None
         await self._runtime._say(self.id, {"do": "cancel", "turn": number, "reason": reason})
-        while len(self._told.turns) < number:
-            await self._runtime._changed(self.id, 1.0)
-            await self._read()
-        return self._turn(self._told.turns[number - 1])
+        while True:
+            with self._runtime._watched(self.id) as change:
+                turns = (await self._told()).turns
+                if len(turns) >= number:
+                    return self._turn(turns[number - 1])
+                await asyncio.wait([change], timeout=1.0)
 
     async def branch(self, to: str | None) -> None:
         """Go on from an earlier node, or (None) from nothing. Nothing is deleted."""
-        await self._read()
+        await self._reading.refresh()
         if to is not None:
-            self._told.graph.path(to)
+            await self._reading.node(to)
         self._refuse_while_asked(await self._runtime.status(self.id))
         await self._runtime._say(self.id, {"do": "branch", "to": to})
 
     async def fork(self, at: int | None = None, *, key: str | None = None) -> AgentSession:
         """A new conversation that shares this one up to turn `at` (its last one, by default)."""
-        await self._read()
-        if at is not None and not 0 <= at <= len(self._told.turns):
-            raise BadArguments("fork", f"there is no turn {at}; {len(self._told.turns)} have settled")
-        step = None if at is None else self._steps[at]
-        status = await self._runtime.fork(self.id, at=step, key=key)
-        return AgentSession(self._runtime, self.agent, status.session_id)
+        await self._reading.refresh()
+        count = len(self._reading.told.turns)
+        if at is not None and not 0 <= at <= count:
+            raise BadArguments("fork", f"there is no turn {at}; {count} have settled")
+        graph = self._reading.told.graph
+        step = None if at is None and graph.tip == graph.leaf else self._reading.steps[count if at is None else at]
+        status = await self._runtime.fork(self.id, at=step if step is None else max(step, 0), key=key, wait=0)
+        return AgentSession(self._runtime, self.agent, status.session_id, self._reading.residency)
 
     # ---- looking
 
     async def history(self) -> list[Node]:
         """What was said: the messages on the way to the leaf, of settled turns."""
-        await self._read()
-        return [node for node in self._told.graph.path(self._told.graph.leaf) if node.kind is NodeKind.MESSAGE]
+        graph = (await self._told()).graph
+        return [node for node in graph.path(graph.leaf) if node.kind is NodeKind.MESSAGE]
+
+    async def node(self, node_id: str) -> Node:
+        """Any node, also of a branch that was left."""
+        await self._reading.refresh()
+        return await self._reading.node(node_id)
 
     async def usage(self) -> Ledger:
         """What the conversation has cost, a turn under way included."""
-        await self._read()
-        return self._told.spent.copy()
+        return (await self._told()).spent.copy()
 
     async def turns(self) -> list[Settled]:
         """The receipts of all turns."""
-        await self._read()
-        return list(self._told.turns)
+        return list((await self._told()).turns)
 
     async def conversation(self) -> Conversation:
         """All of it, as it is stored."""
-        await self._read()
-        return self._told
+        return await self._told()
 
-    # ---- reading the journal as it grows
+    async def refresh(self) -> bool:
+        """Read what other handles and processes have done since; returns whether there was anything."""
+        return await self._reading.refresh()
 
-    async def _read(self) -> None:
-        record = await self._runtime.store.load(self.id, since=self._next)
-        fresh = [delivery for delivery in record.deliveries if delivery.n >= self._next]
-        if not fresh:
-            return
-        if any(delivery.notes is not None and delivery.notes.retry for delivery in fresh):
-            record = await self._runtime.store.load(self.id)
-            self._told, self._steps, fresh = Conversation(), [-1], record.deliveries
-        for expected in tape(fresh):
-            self._told.fold(expected.given, expected.reply)
-            if expected.reply.notes is not None and expected.reply.notes.settled is not None:
-                self._steps.append(expected.reply.n)
-        self._next = fresh[-1].n + 1
+    def events(self, cursor: str | None = None) -> AsyncIterator[Event]:
+        """What happens in the conversation, from the beginning or after the event with that cursor, until it ends."""
+        return self._runtime._events(self.id, cursor, self._viewed)
+
+    # ---- as values
+
+    async def view(self) -> ReadView:
+        """The conversation for plugins, hosts and people: what was said, and where it stands."""
+        await self._reading.refresh()
+        return read_view(self.id, self.agent, self._reading)
+
+    async def snapshot(self) -> Snapshot:
+        """The conversation for inspection: all nodes by reference, the ledger, no words."""
+        await self._reading.refresh()
+        return snapshot(self.id, self.agent, self._reading)
+
+    async def stored(self, *, fresh: bool = False) -> Stored:
+        """The conversation whole, to be applied to another session; `fresh` reads all of it anew from the store."""
+        await self._reading.refresh()
+        whole = await self._reading.whole() if fresh or self._reading.residency != ALL else self._reading.told
+        return stored(self.id, self.agent, whole)
+
+    async def apply(self, state: Stored) -> Turn | None:
+        """Stand where a stored conversation stands. What both share stays; the rest is added on a branch of its own.
+
+        Nothing is deleted, and what was spent stays spent. Returns the receipt, or None if it stood there already.
+        """
+        graph = (await self._told()).graph
+        to, nodes = adopted(graph.path(graph.leaf), state)
+        if not nodes and to == graph.leaf:
+            return None
+        self._refuse_while_asked(await self._runtime.status(self.id))
+        input_id = _new()
+        said = [msgspec.to_builtins(node) for node in nodes]
+        await self._runtime._say(self.id, {"do": "apply", "id": input_id, "to": to, "nodes": said})
+        return await self.turn(input_id)
+
+    # ---- within
+
+    async def _viewed(self) -> JSON:
+        return msgspec.to_builtins(await self.view())
+
+    async def _told(self) -> Conversation:
+        await self._reading.refresh()
+        return self._reading.told
+
+    async def _say(self, said: list[JSON], given_id: str | None) -> str:
+        """Send an input, unless it was sent before."""
+        input_id = given_id or _new()
+        if given_id is not None:
+            if not given_id:
+                raise BadArguments("send", "an id is text, and not empty")
+            await self._reading.refresh()
+            if self._reading.input(input_id) is not None:
+                self._same(input_id, said)
+                return input_id
+        self._refuse_while_asked(await self._runtime.status(self.id))
+        await self._runtime._say(self.id, {"id": input_id, "content": said})
+        return input_id
 
     def _turn(self, settled: Settled) -> Turn:
-        words = ""
-        if isinstance(settled.outcome, Answered) and settled.leaf is not None:
-            words = text(self._told.graph.nodes[settled.leaf].content)
+        words, node = "", self._reading.told.graph.nodes.get(settled.leaf or "")
+        if isinstance(settled.outcome, Answered) and node is not None:
+            words = text(node.content)
         return Turn(self.id, settled.input, settled, text=words)
 
-    def _same(self, input_id: str, known: Settled, said: list[JSON]) -> None:
+    def _same(self, input_id: str, said: list[JSON]) -> None:
         """Raise `KeyConflict` if the input of this id was another one."""
-        first = self._told.graph.nodes[f"{known.turn}.0"]
-        if not same(blocks(first.content), said):
+        first = self._reading.input(input_id)
+        if first is not None and not same(blocks(first), said):
             raise KeyConflict(input_id, self.id, "content")
 
     def _refuse_while_asked(self, status: Status) -> None:
@@ -195,19 +264,25 @@ class AgentSession:
             raise TurnWaiting(self.id, asked[0].id, asked[0].kind)
 
 
+def _new() -> str:
+    return f"i-{secrets.token_hex(8)}"
+
+
 def _asked(status: Status) -> tuple[OpenQuery, ...]:
     """What somebody outside has to answer; an input that may come is not asked for."""
     queries = status.queries if isinstance(status, Paused) else ()
     return tuple(query for query in queries if query.kind is not Kind.SIGNAL)
 
 
-def _said(content: str | Message | Sequence[JSON]) -> list[JSON]:
+def _said(content: Words) -> list[JSON]:
     """What somebody said, as blocks."""
     if isinstance(content, Message):
         parts: list[JSON] = encode(content).get("content", [])
     else:
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
     found: list[JSON] = plain(parts, "the input")
+    if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in found):
+        raise BadArguments("send", "each part is an object with a type, such as {'type': 'text', 'text': …}")
     if not found or (len(found) == 1 and not text(found) and found[0].get("type") == "text"):
         raise BadArguments("send", "it needs words, or other content")
     return found

@@ -38,9 +38,9 @@ class Conversation:
         for answer in given.answers:
             query = self._asked.pop(answer.q, None)
             self._answers[answer.q] = answer.value if answer.error is None else answer.error.get("message", "")
-            if query is not None and query.kind is Kind.LLM:
+            if query is not None:
                 self.spent.add(source(query), answer.usage)
-            elif query is not None and query.kind is Kind.SIGNAL:
+            if query is not None and query.kind is Kind.SIGNAL:
                 self._hear(answer.q, answer.value)
         for query in reply.asked:
             self._asked[query.q] = query
@@ -55,7 +55,7 @@ class Conversation:
         if notes.settled is not None:
             self.turns.append(notes.settled)
             self._receipts[notes.settled.input] = notes.settled
-            self.graph.settle()
+            self.graph.leaf = notes.settled.leaf  # not the tip: the next turn may have begun
             self.ledger = self.spent.copy()
             self._answers = {q: self._answers[q] for q in self._ahead}
 
@@ -72,6 +72,8 @@ class Conversation:
 
 
 def source(query: Query) -> str:
-    """Who asked a model: what the tokens are entered under."""
-    options = query.options or {}
-    return str(options.get("source", TURN))
+    """Who spent the tokens of an answer: what they are entered under."""
+    named = (query.options or {}).get("source")
+    if named is not None:
+        return str(named)
+    return TURN if query.kind is Kind.LLM else f"{'tool' if query.kind is Kind.CALL else query.kind}:{query.name}"

@@ -94,7 +94,7 @@ class Graph:
             self._go(node.parent)
         if node.id in self.nodes:
             raise DamagedGraph(node.id, "there are two of it")
-        node = _whole(node, answers)
+        node = whole(node, answers)
         self.nodes[node.id] = node
         self.tip = node.id
         self._extend(node)
@@ -201,6 +201,23 @@ def common(one: Sequence[Node], other: Sequence[Node]) -> int:
     return shared
 
 
+def applicable(given: JSON) -> list[Node]:
+    """Nodes that somebody handed in, to be added to another conversation; raises `DamagedGraph` if they are none."""
+    try:
+        nodes = msgspec.convert(given, list[Node])
+    except msgspec.ValidationError as error:
+        raise DamagedGraph("a node", str(error)) from None
+    for node in nodes:
+        content = node.content
+        if node.kind is NodeKind.MESSAGE:
+            sound = node.role is not None and bool(blocks(content))
+        else:
+            sound = isinstance(content, dict) and (node.kind is not NodeKind.FRAME or "reason" in content)
+        if not sound:
+            raise DamagedGraph(node.id, f"it is no {node.kind} as it stands")
+    return nodes
+
+
 def blocks(content: JSON) -> list[JSON]:
     """What was said, as a list of blocks."""
     match content:
@@ -219,8 +236,8 @@ def text(content: JSON) -> str:
     return "".join(str(words) for words in found)
 
 
-def _whole(node: Node, answers: Mapping[int, JSON]) -> Node:
-    """The node with the answers that it names."""
+def whole(node: Node, answers: Mapping[int, JSON]) -> Node:
+    """The node with the answers that it names; raises `DamagedGraph` if one is not there."""
     if node.q is not None and node.content is None:
         return msgspec.structs.replace(node, content=_named(node.id, node.q, answers))
     if isinstance(node.content, list) and any("q" in block for block in node.content):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from everhold.core.errors import Overtaken
@@ -248,13 +249,16 @@ class Sessions:
 
     async def next_change(self, session_id: str, timeout: float | None) -> None:
         """Wait until the session may have changed."""
+        with self.watched(session_id) as future:
+            await asyncio.wait([future], timeout=timeout)
+
+    @contextmanager
+    def watched(self, session_id: str) -> Iterator[asyncio.Future[None]]:
+        """A future that is done as soon as the session may have changed, from now on."""
         future = asyncio.get_running_loop().create_future()
         self._watchers.setdefault(session_id, []).append(future)
         try:
-            async with asyncio.timeout(timeout):
-                await future
-        except TimeoutError:
-            pass
+            yield future
         finally:
             waiting = self._watchers.get(session_id)
             if waiting and future in waiting:

@@ -3,7 +3,7 @@
 import pytest
 
 from everhold.core.errors import DamagedGraph, UnknownNode
-from everhold.core.graph import INITIAL, Frame, Graph, Node, NodeKind, View, blocks, common, text
+from everhold.core.graph import INITIAL, Frame, Graph, Node, NodeKind, View, applicable, blocks, common, text
 from everhold.core.message import Role
 
 
@@ -175,3 +175,25 @@ def test_trimming_keeps_the_way_to_the_tip_and_forgets_the_rest():
     assert list(graph.nodes) == ["1.0", "2.0"]
     with pytest.raises(UnknownNode):
         graph.move("1.2")
+
+
+def test_nodes_that_are_handed_in_are_looked_at():
+    frame = {"id": "9.0", "kind": "frame", "content": {"reason": "compaction"}}
+    message = {"id": "9.1", "role": "user", "content": "words"}
+    assert [node.id for node in applicable([frame, message])] == ["9.0", "9.1"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        [{"parent": "1.0"}],
+        [{"id": "9.0", "content": "who said this?"}],
+        [{"id": "9.0", "role": "user"}],
+        [{"id": "9.0", "kind": "frame", "content": {}}],
+        [{"id": "9.0", "kind": "prompt", "content": "words"}],
+    ],
+)
+def test_what_is_no_conversation_is_damage(given):
+    with pytest.raises(DamagedGraph):
+        applicable(given)

@@ -16,7 +16,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.errors import BudgetExceeded, EverholdError, TurnStopped
-from everhold.core.graph import Graph, Node, NodeKind, View, text
+from everhold.core.graph import Graph, Node, NodeKind, View, applicable, text
 from everhold.core.message import Role
 from everhold.core.query import Kind, Query
 from everhold.core.turn import Answered, MaxTurns, Settled, TurnCancelled, TurnFailed, TurnOutcome
@@ -87,12 +87,31 @@ class Life:
                     if self._running is None and (to is None or to in self.graph.nodes):
                         self.graph.move(to)
                         self.ctx.note(leaf=to)
+                case {"do": "apply", "id": str(input_id)} if self._running is None and inputs.empty():
+                    self._apply(input_id, said)
                 case {"id": str(input_id), "content": _}:
                     if input_id not in self._heard:  # else somebody said it twice, to be sure
                         self._heard.add(input_id)
                         inputs.put_nowait((q, said))
                 case _:
                     self.ctx.log(f"a signal that is no input was ignored: {said!r:.200}", "warn")
+
+    def _apply(self, input_id: str, said: dict[str, JSON]) -> None:
+        """Stand where another conversation stands: what follows the node that both have is added on a branch."""
+        self.turn, self._ordinal = self.turn + 1, 0
+        outcome: TurnOutcome = Answered()
+        try:
+            to, nodes = said.get("to"), applicable(said.get("nodes"))
+            self.graph.move(to)
+        except EverholdError as error:
+            to, nodes, outcome = self.graph.leaf, [], TurnFailed(str(error), error.code)
+        if not nodes:
+            self.ctx.note(leaf=to)
+        for node in nodes:
+            kept = Node(self._next(), self.graph.tip, node.kind, node.role, None, node.content)
+            self.ctx.note(self.graph.add(kept))
+        self.graph.settle()
+        self.ctx.note(settled=Settled(self.turn, input_id, outcome, self.graph.tip))
 
     # ---- a turn
 

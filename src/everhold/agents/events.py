@@ -1,0 +1,162 @@
+"""Watching a conversation: what is in the journal, and what is being said, in one stream that can be taken up again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final
+
+from everhold.core.codec import JSON
+from everhold.core.journal import open_queries
+from everhold.drive.agent.observe import Cursor, Event, EventKind, Facts, Ring, cursor_of
+from everhold.ports.store import Record, Store
+
+#: Sessions whose live words are kept in one process.
+RINGS: Final = 100
+#: Seconds after which the store is looked at even if nobody said that anything happened.
+LOOK: Final = 5.0
+
+Watched = Callable[[str], AbstractContextManager["asyncio.Future[None]"]]
+
+
+class Rings:
+    """The live words of the sessions that were watched last."""
+
+    def __init__(self) -> None:
+        self._rings: OrderedDict[str, Ring] = OrderedDict()
+
+    def of(self, session_id: str) -> Ring:
+        ring = self._rings.get(session_id)
+        if ring is None:
+            ring = self._rings[session_id] = Ring(session_id)
+            ring.__enter__()
+        self._rings.move_to_end(session_id)
+        if len(self._rings) > RINGS:
+            self._rings.popitem(last=False)[1].close()
+        return ring
+
+    def close(self) -> None:
+        while self._rings:
+            self._rings.popitem()[1].close()
+
+
+async def here(store: Store, session_id: str) -> str:
+    """The cursor after everything that is in the journal now."""
+    record = await store.load(session_id, since=-1)
+    return str(Cursor(session_id, record.head.n + 1, 0))
+
+
+class Watch:
+    """One who watches. `view` gives the conversation as it stands, after live words were lost."""
+
+    def __init__(
+        self, store: Store, session_id: str, ring: Ring, watched: Watched, view: Callable[[], Awaitable[JSON]]
+    ) -> None:
+        self._store, self._id, self._ring = store, session_id, ring
+        self._watched, self._view = watched, view
+        self._facts = Facts(session_id)
+        self._at = Cursor(session_id, 0, 0)  # the last fact that was told
+        self._k = ring.count  # the last live words that were told
+        self._next = 0  # the first delivery that was not read yet
+        self._ended = False
+
+    async def events(self, cursor: str | None) -> AsyncIterator[Event]:
+        for event in await self._begin(cursor):
+            yield event
+        stir = asyncio.Event()
+        self._ring.stirs(stir)
+        try:
+            while not self._ended:
+                stir.clear()
+                with self._stirred(stir):
+                    for event in self._live():
+                        yield event
+                    facts = await self._read()
+                    for event in facts:
+                        yield event
+                    if not facts and not self._ended:
+                        await _wait(stir)
+        finally:
+            self._ring.leave(stir)
+
+    async def _begin(self, given: str | None) -> list[Event]:
+        """Stand where the cursor is; returns what has to be said about live words that are lost."""
+        if given is None:
+            return []
+        cursor = cursor_of(given, self._id)
+        record = await self._store.load(self._id, since=-1)
+        if record.head.open_from >= cursor.n or self._busy(record):  # what was open at the cursor was asked before
+            record = await self._store.load(self._id)
+        lost = self._live_after(cursor)
+        self._at = Cursor(self._id, record.head.n + 1, 0) if lost else cursor
+        for delivery in record.deliveries:
+            if delivery.n < self._at.n:
+                self._facts.of(delivery)
+        self._next = self._at.n
+        if not lost:
+            return []
+        return [
+            Event(EventKind.GAP, given, text=lost),
+            Event(EventKind.VIEW, str(self._at), value=await self._view()),
+        ]
+
+    def _busy(self, record: Record) -> bool:
+        """Whether a turn is under way: it may name answers that came before what is open now."""
+        opened = open_queries(record.deliveries)
+        return len(opened) != 1 or record.head.mail > 0
+
+    def _live_after(self, cursor: Cursor) -> str:
+        """Go on after the cursor's live words; returns why that cannot be done."""
+        if not cursor.ring:
+            return ""
+        if cursor.ring != self._ring.name:
+            return "unavailable"
+        if self._ring.since(cursor.k) is None:
+            return "trimmed"
+        self._k = cursor.k
+        return ""
+
+    def _live(self) -> list[Event]:
+        """Live words that were not told yet; those whose answer is a fact by now are left out."""
+        heard = self._ring.since(self._k)
+        if heard is None:  # this watcher was too slow: the facts will tell
+            heard = self._ring.since(self._ring.first - 1) or []
+        if heard:
+            self._k = heard[-1][0]
+        turn, told = self._facts.turn, self._facts.answered
+        return [self._ring.event(self._at, one, turn) for one in heard if one[1] not in told]
+
+    async def _read(self) -> list[Event]:
+        """Facts that were not told yet."""
+        record = await self._store.load(self._id, since=self._next)
+        found: list[Event] = []
+        for delivery in record.deliveries:
+            if delivery.n >= self._next:
+                found += self._facts.of(delivery)
+                self._next = delivery.n + 1
+        self._ended = record.head.ended
+        fresh = [event for event in found if _place(event) > (self._at.n, self._at.i)]
+        if fresh:
+            self._at = cursor_of(fresh[-1].cursor, self._id)
+        return fresh
+
+    @contextmanager
+    def _stirred(self, stir: asyncio.Event) -> Iterator[None]:
+        with self._watched(self._id) as change:
+            change.add_done_callback(lambda _: stir.set())
+            yield
+
+
+def _place(event: Event) -> tuple[int, int]:
+    _, _, n, i = event.cursor.split(".")
+    return int(n), int(i)
+
+
+async def _wait(stir: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(LOOK):
+            await stir.wait()
+    except TimeoutError:
+        pass

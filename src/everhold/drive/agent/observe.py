@@ -1,0 +1,253 @@
+"""What happens in a conversation, for whoever watches: facts from the journal, and words while they are being said.
+
+Rules
+  1. A fact is an event that is in the journal. Its cursor is the same for everybody, for ever: delivery, place in it.
+  2. Words that are being said are live: they are kept for a while in the process that hears them, and nowhere else.
+     They are provisional; only a fact settles them. Once the answer is a fact, words of it are not told any more.
+  3. A cursor names the last event that was seen. After a fact nothing is ever missed. After live words, what can no
+     longer be told again is announced: a `gap`, then a fresh `view`, then what happens next.
+  4. A cursor of another conversation, or one that makes no sense, is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.errors import BadArguments
+from everhold.core.graph import Node, NodeKind, whole
+from everhold.core.journal import Delivery
+from everhold.core.query import Answer, Kind, Query, QueryId, Usage
+from everhold.core.turn import Settled
+from everhold.ports.deltas import Delta, DeltaKind, Listener
+
+#: Live words kept for those who come back.
+KEPT: Final = 2048
+
+
+class EventKind(StrEnum):
+    # facts
+    INPUT = "input"  # somebody said something: `text` is its id, `value` what was said
+    MESSAGE = "message"  # `node` was added to the conversation
+    FRAME = "frame"  # `node` opened a new context
+    MODEL_ASKED = "model_asked"  # a model was asked: `query`
+    MODEL_ANSWERED = "model_answered"  # a model answered `query`, or could not: `error`; `usage` is what it cost
+    TOOL_STARTED = "tool_started"  # tool `name` was called with `value`, for the model's `call`
+    TOOL_FINISHED = "tool_finished"  # it came to `value`, or failed: `error`
+    ASKED = "asked"  # `query` waits for somebody: `name` is its kind, `text` its words
+    REPLIED = "replied"  # somebody answered `query` with `value`
+    SETTLED = "settled"  # the turn has ended: `settled`
+    MOVED = "moved"  # the leaf was moved to the node `text`, or before all nodes
+    ENDED = "ended"  # the session has ended: `value` is its outcome
+    # live
+    TEXT = "text"  # words of the answer to `query`
+    THINKING = "thinking"  # words the model says to itself
+    TOOL_CALL = "tool_call"  # a piece of a tool call: `call` and `name` with the first, JSON text in `text`
+    RESET = "reset"  # forget the words said to `query` so far: it is asked again
+    # where the stream was interrupted
+    GAP = "gap"  # live words after the cursor are lost: `text` says why
+    VIEW = "view"  # the conversation as it stands now, in `value`
+
+
+_LIVE: Final = {
+    DeltaKind.TEXT: EventKind.TEXT,
+    DeltaKind.THINKING: EventKind.THINKING,
+    DeltaKind.TOOL: EventKind.TOOL_CALL,
+    DeltaKind.RESET: EventKind.RESET,
+}
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that happened. Which fields are set depends on its kind."""
+
+    kind: EventKind
+    cursor: str
+    at: float = 0.0
+    turn: int = 0
+    query: str = ""
+    call: str = ""
+    name: str = ""
+    part: int = 0
+    text: str = ""
+    value: JSON = None
+    error: str = ""
+    node: Node | None = None
+    settled: Settled | None = None
+    usage: Usage | None = None
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """The place of an event: after `i` facts of delivery `n`; with live words, also how many of which ring."""
+
+    session_id: str
+    n: int
+    i: int
+    ring: str = ""
+    k: int = 0
+
+    def __str__(self) -> str:
+        fact = f"e1.{self.session_id}.{self.n}.{self.i}"
+        return f"{fact}.{self.ring}.{self.k}" if self.ring else fact
+
+
+def cursor_of(given: str, session_id: str) -> Cursor:
+    """The cursor that somebody gives back; raises `BadArguments` for what is none of this session."""
+    parts = given.split(".") if isinstance(given, str) else []
+    try:
+        if parts[0] != "e1" or len(parts) not in (4, 6):
+            raise ValueError
+        fact = parts[1], int(parts[2]), int(parts[3])
+        found = Cursor(*fact) if len(parts) == 4 else Cursor(*fact, parts[4], int(parts[5]))
+    except (IndexError, ValueError):
+        raise BadArguments("events", f"{given!r} is no cursor; give back the cursor of an event") from None
+    if found.session_id != session_id:
+        raise BadArguments("events", f"the cursor is one of session {found.session_id!r}, not of {session_id!r}")
+    return found
+
+
+# ---- facts
+
+
+class Facts:
+    """Turns deliveries into events."""
+
+    def __init__(self, session_id: str) -> None:
+        self._id = session_id
+        self._asked: dict[int, Query] = {}
+        self.answered: set[str] = set()  # queries to models whose words are no longer told
+        self.turn = 0
+        self._said: dict[int, JSON] = {}  # of the turn under way, for the nodes that name them
+        self._ahead: set[int] = set()  # inputs that no node names yet
+
+    def of(self, delivery: Delivery) -> list[Event]:
+        """The events of one delivery, in the order of their cursors."""
+        found = [*self._answers(delivery), *self._notes(delivery), *self._questions(delivery)]
+        return [
+            msgspec.structs.replace(event, cursor=str(Cursor(self._id, delivery.n, i + 1)), at=delivery.at)
+            for i, event in enumerate(found)
+        ]
+
+    def _answers(self, given: Delivery) -> Iterator[Event]:
+        for answer in given.answers:
+            query = self._asked.pop(answer.q, None)
+            self._said[answer.q] = answer.value if answer.error is None else answer.error.get("message", "")
+            if query is not None:
+                yield from self._answer(query, answer)
+
+    def _answer(self, query: Query, answer: Answer) -> Iterator[Event]:
+        error = "" if answer.error is None else answer.error.get("message", "")
+        match query.kind, answer.value:
+            case Kind.LLM, _:
+                self.answered.add(query.id)
+                yield Event(
+                    EventKind.MODEL_ANSWERED, "", turn=self.turn, query=query.id, error=error, usage=answer.usage
+                )
+            case Kind.CALL, value:
+                yield self._tool(EventKind.TOOL_FINISHED, query, value, error)
+            case Kind.SIGNAL, {"id": str(input_id), "content": content}:
+                self._ahead.add(query.q)
+                yield Event(EventKind.INPUT, "", query=query.id, text=input_id, value=content)
+            case ((Kind.APPROVAL | Kind.INPUT | Kind.TOOL), value):
+                yield Event(EventKind.REPLIED, "", turn=self.turn, query=query.id, value=value, error=error)
+
+    def _notes(self, reply: Delivery) -> Iterator[Event]:
+        notes = reply.notes
+        if notes is None:
+            return
+        for kept in notes.nodes:
+            node = whole(kept, self._said)
+            self._ahead.discard(-1 if node.q is None else node.q)
+            self.turn = int(node.id.partition(".")[0])
+            if node.kind is NodeKind.MESSAGE:
+                yield Event(EventKind.MESSAGE, "", turn=self.turn, node=node)
+            elif node.kind is NodeKind.FRAME:
+                yield Event(EventKind.FRAME, "", turn=self.turn, node=node)
+        if notes.settled is not None:
+            self._said = {q: self._said[q] for q in self._ahead}
+            yield Event(EventKind.SETTLED, "", turn=notes.settled.turn, settled=notes.settled)
+        if notes.leaf is not msgspec.UNSET:
+            yield Event(EventKind.MOVED, "", text=notes.leaf or "")
+        if notes.outcome is not None:
+            yield Event(EventKind.ENDED, "", value=msgspec.to_builtins(notes.outcome))
+
+    def _questions(self, reply: Delivery) -> Iterator[Event]:
+        for query in reply.asked:
+            self._asked[query.q] = query
+            if query.kind is Kind.LLM:
+                yield Event(EventKind.MODEL_ASKED, "", turn=self.turn, query=query.id)
+            elif query.kind is Kind.CALL:
+                yield self._tool(EventKind.TOOL_STARTED, query, query.args, "")
+            elif query.kind in (Kind.APPROVAL, Kind.INPUT, Kind.TOOL):
+                words = query.prompt or query.name
+                yield Event(
+                    EventKind.ASKED, "", turn=self.turn, query=query.id, name=query.kind, text=words, value=query.args
+                )
+
+    def _tool(self, kind: EventKind, query: Query, value: JSON, error: str) -> Event:
+        options: Any = query.options or {}
+        call = str(options.get("call", ""))
+        return Event(kind, "", turn=self.turn, query=query.id, call=call, name=query.name, value=value, error=error)
+
+
+# ---- words while they are being said
+
+
+class Ring(Listener):
+    """The newest live words of one session in this process, for any number of watchers."""
+
+    def __init__(self, session_id: str, limit: int = KEPT) -> None:
+        super().__init__(session_id, limit)
+        self.name = secrets.token_hex(4)
+        self.count = 0  # heard so far
+        self._kept: deque[tuple[int, QueryId, Delta]] = deque(maxlen=limit)
+        self._stirs: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+
+    def hear(self, query_id: str, delta: Delta) -> None:
+        if delta.kind in _LIVE:
+            self.count += 1
+            self._kept.append((self.count, QueryId(query_id), delta))
+            for loop, stir in tuple(self._stirs):
+                try:  # who speaks may live on the loop of another thread
+                    loop.call_soon_threadsafe(stir.set)
+                except RuntimeError:  # that loop is closed: nobody watches any more
+                    self._stirs.discard((loop, stir))
+
+    def stirs(self, stir: asyncio.Event) -> None:
+        """Set an event whenever something is heard, from now on."""
+        self._stirs.add((asyncio.get_running_loop(), stir))
+
+    def leave(self, stir: asyncio.Event) -> None:
+        self._stirs = {each for each in self._stirs if each[1] is not stir}
+
+    def since(self, k: int) -> list[tuple[int, QueryId, Delta]] | None:
+        """What was heard after the k-th; None if some of it is no longer kept."""
+        if k > self.count or k + 1 < self.first:
+            return None
+        return [each for each in self._kept if each[0] > k]
+
+    @property
+    def first(self) -> int:
+        """The oldest that is kept."""
+        return self._kept[0][0] if self._kept else self.count + 1
+
+    def event(self, at: Cursor, heard: tuple[int, QueryId, Delta], turn: int) -> Event:
+        """Words as an event; `at` is the last fact before them."""
+        k, query_id, delta = heard
+        place = str(Cursor(at.session_id, at.n, at.i, self.name, k))
+        return Event(
+            _LIVE[delta.kind],
+            place,
+            turn=turn,
+            query=query_id,
+            call=delta.call,
+            name=delta.name,
+            part=delta.part,
+            text=delta.text,
+        )
