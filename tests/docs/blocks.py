@@ -44,6 +44,7 @@ CHANGING = (
     (re.compile(r"llm \(q-\d+\)"), "llm (q-N)"),
     (re.compile(r"everhold-demo-\w+"), "FOLDER"),
     (re.compile(r"\d+ bytes"), "BYTES"),
+    (re.compile(r"\b[0-9a-f]{40}\b"), "COMMIT"),
     (re.compile(r'"(expires_at|until|elapsed_ms)":\d+'), "MOMENT"),
     (re.compile(r"\s+$"), ""),
     (re.compile(r"  +"), "  "),

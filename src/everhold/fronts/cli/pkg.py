@@ -144,7 +144,7 @@ def install_(
     if as_json:
         return json_out(told)
     if here and not told["trusted"]:
-        click.echo("They run in processes of their own. To let one run here: everhold pkg trust NAME")
+        click.echo("What is not trusted runs in a process of its own; see: everhold pkg trust --help")
 
 
 def _say_installed(told: dict[str, Any]) -> None:
@@ -172,7 +172,7 @@ def _trusted(names: list[str], wanted: bool | None, *, may_ask: bool) -> list[st
     from everhold.packages.trust import trust
 
     if wanted is None and names and may_ask and at_terminal():
-        wanted = click.confirm(f"Do you trust {_few(names)}, so that they run in everhold's own process?")
+        wanted = click.confirm(f"Do you trust {_few(names)}? What is trusted runs in everhold's own process.")
     return [trust(home().packages / name).path for name in names] if wanted else []
 
 

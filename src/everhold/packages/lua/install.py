@@ -2,8 +2,9 @@
 
 Rules
   1. Nothing of a package is run. Where it came from is written down, with the commit.
-  2. What is there already is replaced if it came the same way, or came from a folder, or if somebody insists. Else it
-     stays: of one package this is an error, of a collection it is skipped. A link that somebody made always stays.
+  2. One package replaces what was installed under its name. Those of a collection replace what came from the same
+     repository; others are skipped. What somebody put there by hand is replaced from a folder, or if one insists. A
+     link that somebody made always stays.
   3. In a project the packages are named in its alc.toml and alc.lock, too. Whether these can be read is known before
      anything is done.
 """
@@ -103,7 +104,7 @@ def _one(offer: Offer, name: str, folder: Path, *, to: Home, changes: Changes, d
     is_there = target.exists()
     if is_there and not (force or offer.is_local or _came_alike(changes.packages.get(name), offer, is_alone)):
         if is_alone:
-            hint = "It came from elsewhere. Remove it first, choose another name, or insist: --force."
+            hint = "Nobody installed it. Move it away, choose another name, or insist: --force."
             raise BadPackage(f"Package '{name}' already exists at {target}.", hint)
         done.skipped.append(name)
         return

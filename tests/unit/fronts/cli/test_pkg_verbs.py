@@ -49,7 +49,7 @@ def test_an_option_answers_the_question(cli: Cli, folder: Path, option: str, mar
 def test_where_nobody_can_be_asked_nothing_is_trusted(cli: Cli, folder: Path) -> None:
     said = cli("pkg", "install", str(folder))
     assert said.out == (
-        "installed: debate\nThey run in processes of their own. To let one run here: everhold pkg trust NAME\n"
+        "installed: debate\nWhat is not trusted runs in a process of its own; see: everhold pkg trust --help\n"
     )
     assert cli("pkg", "install", str(folder), "--json", typed="y\n").json["trusted"] == []
 
