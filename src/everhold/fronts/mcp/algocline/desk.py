@@ -193,7 +193,7 @@ class Desk:
         facts = view.facts(record, self._runtime.clock.now(), history=history)
         strategy = record.birth.metadata.get("strategy") or facts.strategy
         facts = msgspec.structs.replace(facts, strategy=None if record.birth.program == TEXT else strategy)
-        shown = reply.renamed(snapshot(facts, pending), names(record))
+        shown = reply.renamed(snapshot(facts, pending), names(record), record.head.metrics.pauses)
         return {**shown, **reply.outcome(finished(record))} if record.head.ended else shown
 
     # ---- logs

@@ -27,6 +27,7 @@ from everhold.drive.runner import finished
 from everhold.drive.transfer import pages
 from everhold.fronts.mcp.algocline.names import names
 from everhold.fronts.mcp.algocline.reply import Refused, pretty
+from everhold.fronts.mcp.algocline.reply import stats as stats_of
 from everhold.fronts.wire import dumps
 from everhold.packages.lua.file import locked, write
 from everhold.packages.lua.home import log_dir, log_enabled
@@ -76,7 +77,7 @@ def _log(into: Path, record: Record) -> None:
         "session_id": session_id,
         "strategy": record.birth.metadata.get("strategy"),
         "task_hint": _hint(transcript[0]["prompt"]),
-        "stats": finished(record).metrics["auto"],
+        "stats": stats_of(finished(record))["auto"],
         "transcript": transcript,
     }
     write(into / f"{session_id}.meta.json", dumps(_meta(doc)))

@@ -57,11 +57,17 @@ def _asked(session_id: str, asked: tuple[OpenQuery, ...], names: Names) -> dict[
 def _ended(status: Finished) -> dict[str, JSON]:
     match status.outcome:
         case Returned(value):
-            return {"status": "completed", "result": value, "stats": status.metrics}
+            return {"status": "completed", "result": value, "stats": stats(status)}
         case Raised(error):
-            return {"status": "error", "error": error, "stats": status.metrics}
+            return {"status": "error", "error": error, "stats": stats(status)}
         case _:
-            return {"status": "cancelled", "stats": status.metrics}
+            return {"status": "cancelled", "stats": stats(status)}
+
+
+def stats(status: Finished) -> dict[str, Any]:
+    """What a session cost. A round is a pause that was answered: what a program asks the store is none."""
+    auto = status.metrics["auto"]
+    return {**status.metrics, "auto": {**auto, "rounds": auto["pauses"]}}
 
 
 def outcome(status: Finished) -> dict[str, JSON]:
@@ -70,9 +76,10 @@ def outcome(status: Finished) -> dict[str, JSON]:
     return {key: told[key] for key in ("result", "error", "stats") if key in told}
 
 
-def renamed(snapshot: dict[str, Any], names: Names) -> dict[str, Any]:
-    """A snapshot with algocline's query ids in place of ours."""
+def renamed(snapshot: dict[str, Any], names: Names, pauses: int) -> dict[str, Any]:
+    """A snapshot with algocline's query ids in place of ours, and its rounds."""
     metrics = snapshot["metrics"]
+    metrics["rounds"] = pauses - bool(names.open)
     current = metrics["tokens"]["current_query"]
     for part in (*snapshot.get("pending", ()), *metrics.get("conversation_history", ()), current or {}):
         if "query_id" in part:

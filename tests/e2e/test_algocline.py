@@ -1,0 +1,340 @@
+"""The algocline profile as its hosts meet it: a table of calls over stdio, an old home, kills between any two calls."""
+
+import asyncio
+import json
+import sqlite3
+import time
+
+import pytest
+
+import everhold
+from everhold.programs.lua.program import LuaProgram
+from tests.e2e import algocline_files as files
+from tests.e2e import algocline_table as table
+from tests.e2e.algocline_house import House, ProtocolError
+from tests.e2e.algocline_table import Forbidden, Json, Pretty, Refused, Row, Text
+
+ROWS = [*table.SESSIONS, *files.LOGS, *files.PACKAGES]
+
+
+@pytest.fixture
+def house(tmp_path):
+    made = House(tmp_path)
+    yield made
+    made.close()
+
+
+class Book:
+    """What rows have kept, and how names in braces are filled in."""
+
+    def __init__(self, house):
+        self.kept = {"home": str(house.home), "project": str(house.project)}
+
+    def filled(self, value):
+        match value:
+            case str():
+                for name, word in self.kept.items():
+                    value = value.replace(f"{{{name}}}", word)
+                return value
+            case dict():
+                return {self.filled(key): self.filled(one) for key, one in value.items()}
+            case list():
+                return [self.filled(one) for one in value]
+        return value
+
+
+def differs(expected, found, path="$"):
+    """Where two values differ; nothing if they do not. `...` fits everything."""
+    if expected is ...:
+        return ""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        if expected.keys() != found.keys():
+            return f"{path} has the keys {sorted(found)}, not {sorted(expected)}"
+        return next(filter(None, (differs(expected[key], found[key], f"{path}.{key}") for key in expected)), "")
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        pairs = enumerate(zip(expected, found, strict=True))
+        return next(filter(None, (differs(one, two, f"{path}[{n}]") for n, (one, two) in pairs)), "")
+    return "" if expected == found and type(expected) is type(found) else f"{path} is {found!r}, not {expected!r}"
+
+
+def check(wire, book, row):
+    """Make one call and compare what comes back."""
+    expected = row.expected
+    try:
+        refused, text = wire.call(row.tool, **book.filled(row.arguments))
+    except ProtocolError as error:
+        assert isinstance(expected, Forbidden), f"{row}: {error}"
+        assert error.code == expected.code and expected.words in error.message, f"{row}: {error.code} {error}"
+        return
+    assert not isinstance(expected, Forbidden), f"{row}: {text}"
+    assert refused == isinstance(expected, Refused), f"{row}: {text}"
+    if isinstance(expected, Text | Refused):
+        assert expected.text is ... or text == book.filled(expected.text), row
+        return
+    value = json.loads(text)
+    shape = {"indent": 2} if isinstance(expected, Pretty) else {"separators": (",", ":")}
+    if row.tool != "alc_log_view" or book.kept.get("one", "") in text:  # the files of others have their own shape
+        assert text == json.dumps(value, sort_keys=True, ensure_ascii=False, **shape), row
+    difference = differs(book.filled(expected.value), value)
+    assert not difference, f"{row.tool} {row.arguments}: {difference}"
+    if row.keep:
+        book.kept[row.keep] = value["session_id"]
+
+
+@pytest.mark.timeout(300)
+def test_the_table(house):
+    """Every call gives what the table says, on one server that writes nothing but the protocol."""
+    assert len(ROWS) + len(files.RESOURCES) >= 80
+    assert {row.tool for row in ROWS} >= {f"alc_{name}" for name in ALL}
+    house.everhold("import", "--algocline", str(house.home))
+    wire, book = house.serve(), Book(house)
+    for row in ROWS:
+        check(wire, book, row)
+    for uri, kind, words in files.RESOURCES:
+        told = wire.ask("resources/read", {"uri": book.filled(uri)})
+        if isinstance(kind, int):
+            assert told["error"]["code"] == kind and words in told["error"]["message"], (uri, told)
+        else:
+            (page,) = told["result"]["contents"]
+            assert page["mimeType"] == kind and words in page["text"], (uri, page)
+    out, err = wire.close()
+    assert out == b""
+    assert all(json.loads(line)["jsonrpc"] == "2.0" for line in wire.lines)
+    assert "Traceback" not in err
+
+
+ALL = (
+    *("run", "continue", "advice", "status", "note", "log_view", "stats", "info", "init", "update", "migrate"),
+    *(f"pkg_{name}" for name in ("link", "unlink", "list", "install", "remove", "repair", "doctor", "scaffold")),
+)
+
+
+def test_the_server_says_what_it_has(house):
+    """Nineteen tools with their hints, two resources, seven templates; no prompts."""
+    wire = house.serve()
+    assert wire.hello["capabilities"].keys() >= {"tools", "resources"}
+    assert "prompts" not in wire.hello["capabilities"]
+    tools = {tool["name"]: tool for tool in wire.ask("tools/list")["result"]["tools"]}
+    assert sorted(tools) == sorted(f"alc_{name}" for name in ALL)
+    hints = {name: tool["annotations"] for name, tool in tools.items()}
+    assert hints["alc_run"] == {"openWorldHint": False}
+    assert hints["alc_status"] == {"readOnlyHint": True, "openWorldHint": False}
+    assert hints["alc_pkg_link"] == {"destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+    assert hints["alc_pkg_install"] == {"destructiveHint": True, "openWorldHint": True}
+    assert hints["alc_pkg_doctor"] == {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+    assert tools["alc_continue"]["inputSchema"]["required"] == ["session_id"]
+    assert len(wire.ask("resources/list")["result"]["resources"]) == 2
+    assert len(wire.ask("resources/templates/list")["result"]["resourceTemplates"]) == 7
+    wire.close()
+
+
+# ---- nothing is lost
+
+FLOW = [
+    Row("alc_run", {"code": table.ASK}, table.asks("First?"), keep="one"),
+    Row("alc_status", {"session_id": "{one}"}, Pretty(table.snapshot())),
+    Row("alc_continue", {"session_id": "{one}", "response": "A"}, table.asks("Then, after A?")),
+    Row("alc_continue", {"session_id": "{one}", "response": "B", "query_id": "q-0"}, table.done(["A", "B"])),
+    Row("alc_continue", {"session_id": "{one}", "response": "B", "query_id": "q-0"}, table.done(["A", "B"])),
+    Row(
+        "alc_run",
+        {"code": table.BATCH},
+        Json({"status": "needs_response", "session_id": ..., "queries": ...}),
+        keep="m",
+    ),
+    Row(
+        "alc_continue",
+        {"session_id": "{m}", "query_id": "q-1", "response": "Y"},
+        Text('{"remaining":2,"status":"accepted"}'),
+    ),
+    Row(
+        "alc_continue",
+        {"session_id": "{m}", "query_id": "q-1", "response": "?"},
+        Refused("Continue failed: already responded to query_id: q-1"),
+    ),
+    Row("alc_continue", table.answer("m", ("q-2", "Z"), ("q-0", "X")), table.done(["X", "Y", "Z"])),
+    Row(
+        "alc_run",
+        {"code": "return alc.fork({ 'twice', 'careful' }, ctx)[1].result.result", "ctx": {"task": "t"}},
+        Json({"status": "needs_response", "session_id": ..., "queries": ...}),
+        keep="f",
+    ),
+    Row(
+        "alc_continue",
+        {"session_id": "{f}", "query_id": "f-0-0", "response": "d"},
+        Json(
+            {
+                "status": "needs_response",
+                "session_id": ...,
+                "queries": [
+                    {"id": name, "prompt": ..., "system": ..., "max_tokens": ...}
+                    for name in ("f-1-0", "f-1-1", "f-1-2", "f-0-1")
+                ],
+            }
+        ),
+    ),
+    Row(
+        "alc_continue",
+        table.answer("f", ("f-0-1", "D"), ("f-1-0", "a"), ("f-1-1", "a"), ("f-1-2", "a")),
+        table.done("D"),
+    ),
+    Row("alc_note", {"session_id": "{f}", "content": "kept"}, Json({"session_id": "{f}", "notes_count": 1})),
+    Row("alc_stats", {}, Json({"total_sessions": 5, "strategies": ..., "card_sinks": []})),
+]
+
+
+@pytest.mark.timeout(300)
+def test_a_server_that_is_killed_between_any_two_calls_is_not_missed(house):
+    """Each call of a flow goes to a new server; the one before was killed."""
+    book = Book(house)
+    for row in FLOW:
+        wire = house.serve()
+        check(wire, book, row)
+        wire.kill()
+
+
+def test_an_answer_whose_result_was_lost_can_be_sent_again(house):
+    """After a kill the same answer returns where the session stands; where it was heard of, it is the next answer."""
+    wire = house.serve()
+    session = wire.json("alc_run", code=table.ASK)["session_id"]
+    wire.begin("tools/call", {"name": "alc_continue", "arguments": {"session_id": session, "response": "yes"}})
+    database = sqlite3.connect(house.base / "app.db")
+    while database.execute("select count(*) from answers_v").fetchone() == (0,):
+        time.sleep(0.02)
+    database.close()
+    wire.kill()
+    wire = house.serve()
+    assert wire.json("alc_continue", session_id=session, response="yes")["prompt"] == "Then, after yes?"
+    assert wire.json("alc_continue", session_id=session, response="yes")["result"] == ["yes", "yes"]
+    wire.close()
+
+
+def test_a_log_that_a_kill_prevented_is_written_later_and_a_deleted_one_is_not(house):
+    wire = house.serve(ALC_LOG_LEVEL="off")
+    ended = wire.json("alc_run", code="return alc.llm('q')")["session_id"]
+    assert wire.json("alc_continue", session_id=ended, response="a")["status"] == "completed"
+    file = house.home / "logs" / f"{ended}.json"
+    assert not file.exists()  # as if the server had died before it was written
+    wire.kill()
+    wire = house.serve()
+    listed = wire.json("alc_log_view")["sessions"]
+    assert [one["session_id"] for one in listed][:1] == [ended] and len(listed) == 3
+    file.unlink()
+    file.with_suffix(".meta.json").unlink()
+    assert len(wire.json("alc_log_view")["sessions"]) == 2
+    wire.close()
+
+
+class FourHoursAgo:
+    def now(self):
+        return time.time() - 4 * 3600
+
+    async def sleep(self, seconds):
+        await asyncio.sleep(seconds)
+
+
+async def test_what_is_idle_is_kept(house):
+    """After four hours, at which algocline would have dropped it, a session goes on."""
+    async with everhold.open(house.base / "app.db", clock=FourHoursAgo()) as runtime:
+        session = (await runtime.start(LuaProgram.text(table.ASK))).session_id
+    wire = house.serve()
+    (shown,) = wire.json("alc_status")["sessions"]
+    assert shown["metrics"]["elapsed_ms"] >= 4 * 3600 * 1000
+    assert wire.json("alc_continue", session_id=session, response="A")["prompt"] == "Then, after A?"
+    wire.close()
+
+
+# ---- many at once
+
+
+def test_increments_of_many_sessions_at_once_are_all_counted(house):
+    code = "local said = alc.llm('go?') alc.state.incr('n', 2) alc.state.incr('n') return said"
+    wire = house.serve()
+    numbers = [wire.begin("tools/call", {"name": "alc_run", "arguments": {"code": code}}) for _ in range(20)]
+    started = [json.loads(told["result"]["content"][0]["text"]) for told in wire.heard(*numbers)]
+    numbers = [
+        wire.begin(
+            "tools/call", {"name": "alc_continue", "arguments": {"session_id": one["session_id"], "response": "r"}}
+        )
+        for one in started
+    ]
+    ended = [json.loads(told["result"]["content"][0]["text"]) for told in wire.heard(*numbers)]
+    assert [one["status"] for one in ended] == ["completed"] * 20
+    assert wire.json("alc_run", code="return alc.state.get('n')")["result"] == 60.0
+    wire.close()
+
+
+def test_printing_never_reaches_the_wire(house):
+    """Also in the children of a fork and at the top of a package: it is in the session's log."""
+    loud = house.home / "packages" / "loud"
+    loud.mkdir()
+    (loud / "init.lua").write_text(
+        "print('at the top')\nreturn { run = function(ctx) print('in a child') return { result = alc.llm('q') } end }\n"
+    )
+    wire = house.serve()
+    code = "print('one', 2, '\\n') alc.log('warn', 'careful') return alc.fork({ 'loud' }, {})[1].result.result"
+    told = wire.json("alc_run", code=code)
+    shown = wire.json("alc_status", session_id=told["session_id"])
+    logs = [(one["level"], one["source"], one["message"]) for one in shown["metrics"]["recent_logs"]]
+    assert ("info", "alc.lua.print", "one\t2\t") in logs
+    assert ("warn", "alc.log", "careful") in logs
+    assert {message for _, _, message in logs} >= {"at the top", "in a child"}
+    assert wire.json("alc_continue", session_id=told["session_id"], response="r")["result"] == "r"
+    assert "loud" in [one["name"] for one in wire.json("alc_pkg_list")["packages"]]
+    out, _ = wire.close()
+    assert out == b"" and all(line.startswith(b'{"') for line in wire.lines)
+
+
+# ---- projects and settings
+
+
+def test_a_session_finds_the_packages_of_its_project_wherever_it_goes_on(house):
+    """A project that only the call names: its packages are required after the server was killed, too."""
+    other = house.base / "other"
+    (other / "own").mkdir(parents=True)
+    (other / "own" / "init.lua").write_text("return { name = function() return 'of the project' end }\n")
+    (other / "alc.toml").write_text("[packages]\n")
+    (other / "alc.local.toml").write_text('[packages.own]\npath = "own"\n')
+    wire = house.serve()
+    code = "local a = alc.llm('q') return { a, require('own').name() }"
+    session = wire.json("alc_run", code=code, project_root=str(other))["session_id"]
+    elsewhere = wire.json("alc_run", code="return (pcall(require, 'own'))")
+    assert elsewhere["result"] is False
+    wire.kill()
+    wire = house.serve()
+    assert wire.json("alc_continue", session_id=session, response="r")["result"] == ["r", "of the project"]
+    (other / "alc.local.toml").write_text('[packages.own]\npath = "nowhere"\n')
+    told = wire.json("alc_run", code="return 1", project_root=str(other))
+    assert told["lib_path_warnings"] == [f"{other / 'nowhere'} does not exist"]
+    wire.close()
+
+
+def test_variables_are_heeded(house):
+    """ALC_LOG_DIR, ALC_PROMPT_PREVIEW_CHARS, ALC_PACKAGES_PATH, ALC_LOG_LEVEL."""
+    more, logs = house.base / "more", house.base / "elsewhere"
+    (more / "tiny").mkdir(parents=True)
+    (more / "tiny" / "init.lua").write_text("return { run = function(ctx) return alc.llm('abcdefgh') end }\n")
+    wire = house.serve(ALC_PACKAGES_PATH=str(more), ALC_LOG_DIR=str(logs), ALC_PROMPT_PREVIEW_CHARS="3")
+    session = wire.json("alc_advice", strategy="tiny")["session_id"]
+    shown = wire.json("alc_status", session_id=session, pending_filter="preview")
+    assert shown["pending"][0]["prompt_preview"] == "abc"
+    assert wire.json("alc_continue", session_id=session, response="r")["result"] == "r"
+    assert sorted(file.name for file in logs.glob("s-*")) == [f"{session}.json", f"{session}.meta.json"]
+    info = wire.json("alc_info")
+    assert info["log_dir"] == {"resolved": str(logs), "source": "ALC_LOG_DIR"}
+    assert info["search_paths"][0] == {"path": str(more), "source": "env"}
+    wire.close()
+    wire = house.serve(ALC_LOG_LEVEL="off")
+    assert wire.json("alc_info")["log_enabled"] is False
+    wire.close()
+
+
+def test_a_log_that_cannot_be_written_is_a_warning(house):
+    """The result comes all the same."""
+    wire = house.serve()
+    session = wire.json("alc_run", code="return alc.llm('q')")["session_id"]
+    (house.home / "logs" / f"{session}.meta.json").mkdir()
+    told = wire.json("alc_continue", session_id=session, response="r")
+    assert told["result"] == "r"
+    assert f"{session}.meta.json" in told["transcript_warning"]
+    wire.close()
