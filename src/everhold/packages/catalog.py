@@ -16,7 +16,9 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.core.errors import BadArguments, EverholdError
 from everhold.packages import strategies
-from everhold.packages.find import find, known
+from everhold.packages.find import find, is_path, known
+from everhold.packages.folder import Folders
+from everhold.packages.hosts import is_lua
 from everhold.packages.meta import meta
 from everhold.packages.settings import Settings
 from everhold.packages.strategies.about import Estimate, Strategy
@@ -69,7 +71,10 @@ def catalog(found: Settings) -> Catalog:
 
 def named(name: str, found: Settings, version: int | None = None) -> AnyProgram:
     """The program of this name or reference, by the rule of `find.py` and these settings."""
-    return find(name, version, programs=found.programs, root=found.root, folders=found.folders)
+    place, colon, _ = name.rpartition(":")
+    is_python = colon and (place.endswith(".py") or not (is_path(place) or is_lua(name)))
+    folders = Folders() if is_python else found.folders  # which are looked up anew each time
+    return find(name, version, programs=found.programs, root=found.root, folders=folders)
 
 
 def entry(program: AnyProgram, *, hidden: bool = False) -> Entry:

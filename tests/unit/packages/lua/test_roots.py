@@ -113,3 +113,9 @@ def test_a_lock_that_cannot_be_read_is_told(project: Project) -> None:
     project.lock.write_text("version = 7")
     with pytest.raises(BadPackageFile, match=r"unsupported alc\.lock version 7: expected 1"):
         named("think", settings())
+
+
+def test_a_lock_that_cannot_be_read_stops_no_python_program(project: Project) -> None:
+    project.lock.write_text("version = 7")
+    (project.root / "jobs.py").write_text("import everhold\n\n@everhold.program\nasync def job(ctx): ...\n")
+    assert named(f"{project.root}/jobs.py:job", settings()).name == "job"
