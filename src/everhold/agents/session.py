@@ -23,7 +23,7 @@ from everhold.core.conversation import Conversation
 from everhold.core.errors import BadArguments, KeyConflict, SessionEnded, TurnWaiting
 from everhold.core.graph import Node, NodeKind, blocks, text
 from everhold.core.ledger import Ledger
-from everhold.core.message import Message, encode
+from everhold.core.message import Message, Role, encode
 from everhold.core.query import FOR_PEOPLE, Kind
 from everhold.core.status import Finished, OpenQuery, Paused, Status
 from everhold.core.turn import Answered, Settled, TurnOutcome
@@ -247,8 +247,11 @@ class AgentSession:
         return input_id
 
     def _turn(self, settled: Settled) -> Turn:
-        words, node = "", self._reading.told.graph.nodes.get(settled.leaf or "")
-        if isinstance(settled.outcome, Answered) and node is not None:
+        words, nodes = "", self._reading.told.graph.nodes
+        node = nodes.get(settled.leaf or "") if isinstance(settled.outcome, Answered) else None
+        while node is not None and node.role is not Role.ASSISTANT:  # after it comes what plugins keep
+            node = nodes.get(node.parent or "")
+        if node is not None:
             words = text(node.content)
         return Turn(self.id, settled.input, settled, text=words)
 

@@ -54,7 +54,8 @@ class Conversation:
             self.graph.move(notes.leaf)
         if notes.settled is not None:
             self.turns.append(notes.settled)
-            self._receipts[notes.settled.input] = notes.settled
+            for input_id in (notes.settled.input, *notes.settled.taken):
+                self._receipts[input_id] = notes.settled
             self.graph.leaf = notes.settled.leaf  # not the tip: the next turn may have begun
             self.ledger = self.spent.copy()
             self._answers = {q: self._answers[q] for q in self._ahead}

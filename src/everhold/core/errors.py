@@ -7,7 +7,9 @@
     │   ├── UnknownNode       ProviderMismatch    ProviderUnconfigured
     │   ├── BadSetting        KeyConflict         BadId               BadStep
     │   ├── NotAllowed        SessionExists       BadRequest          BadHostFile
-    │   ├── BadPackage        BadPackageFile
+    │   ├── BadPackage        BadPackageFile      UnknownPlugin       BadSkill
+    │   ├── UnknownAttachment
+    │   ├── CodeExecutionUnavailable
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            a fair request at the wrong moment: look at the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
@@ -16,12 +18,14 @@
     ├── StoreError            the store could not keep its promise: the operator's move
     │   ├── Overtaken         StoreBusy           StoreFull           StoreDamaged
     │   ├── StoreNewer        StoreUnavailable    ReadOnlyStore       WorkerFailed
-    │   └── DamagedGraph
+    │   ├── DamagedGraph      ToolServerFailed
+    │   └── CodeExecutionStopped
     └── ProgramError          the program broke a rule of being replayable: its author's move
         ├── Diverged          VersionMissing      ForeignCall         ForeignWake
         ├── Stuck             Spinning            Poison              RunsOnImport
         └── BudgetExceeded    AnswerFailed        OutcomeUnknown      Expired
             ChildFailed       AfterCancel         TurnStopped         TooLarge
+            BadDirective      PluginFailed
 
 Rules
   1. Only leaves are raised. A leaf has a `code`; a branch has none.
@@ -35,6 +39,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from everhold.core.agent_errors import BadSkill as BadSkill
+from everhold.core.agent_errors import CodeExecutionStopped as CodeExecutionStopped
+from everhold.core.agent_errors import CodeExecutionUnavailable as CodeExecutionUnavailable
+from everhold.core.agent_errors import ToolServerFailed as ToolServerFailed
 from everhold.core.branches import EverholdError as EverholdError
 from everhold.core.branches import ProgramError as ProgramError
 from everhold.core.branches import StateError as StateError
@@ -42,6 +50,7 @@ from everhold.core.branches import StoreError as StoreError
 from everhold.core.branches import UsageError as UsageError
 from everhold.core.program_errors import AfterCancel as AfterCancel
 from everhold.core.program_errors import AnswerFailed as AnswerFailed
+from everhold.core.program_errors import BadDirective as BadDirective
 from everhold.core.program_errors import BudgetExceeded as BudgetExceeded
 from everhold.core.program_errors import ChildFailed as ChildFailed
 from everhold.core.program_errors import Diverged as Diverged
@@ -49,6 +58,7 @@ from everhold.core.program_errors import Expired as Expired
 from everhold.core.program_errors import ForeignCall as ForeignCall
 from everhold.core.program_errors import ForeignWake as ForeignWake
 from everhold.core.program_errors import OutcomeUnknown as OutcomeUnknown
+from everhold.core.program_errors import PluginFailed as PluginFailed
 from everhold.core.program_errors import Poison as Poison
 from everhold.core.program_errors import RunsOnImport as RunsOnImport
 from everhold.core.program_errors import Spinning as Spinning
@@ -193,6 +203,15 @@ class NotAllowed(UsageError):
         self.hint = hint
 
 
+class UnknownAttachment(UsageError):
+    code = "unknown_attachment"
+    hint = "List what the session keeps: runtime.attachments(session_id)"
+
+    def __init__(self, session_id: str, attachment_id: str) -> None:
+        super().__init__(f"session {session_id!r} keeps no attachment {attachment_id!r}")
+        self.session_id, self.attachment_id = session_id, attachment_id
+
+
 class UnknownNode(UsageError):
     code = "unknown_node"
     hint = "List the nodes of a conversation: session.history()"
@@ -209,6 +228,15 @@ class UnknownProgram(UsageError):
         super().__init__(f"no program {name!r} here" + (f": {reason}" if reason else ""))
         self.name, self.reason = name, reason
         self.hint = hint or "Name it as module:function, path/file.py:function, or list its module in everhold.toml."
+
+
+class UnknownPlugin(UsageError):
+    code = "unknown_plugin"
+
+    def __init__(self, name: str, names: list[str]) -> None:
+        super().__init__(f"no plugin {name!r} is installed")
+        self.name = name
+        self.hint = f"Installed are: {', '.join(names) or 'none'}. Install its package, or give the plugin itself."
 
 
 class NotAProgram(UsageError):

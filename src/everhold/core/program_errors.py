@@ -117,6 +117,24 @@ class AnswerFailed(ProgramError):
         self.message, self.kind = message, kind
 
 
+class BadDirective(ProgramError):
+    code = "bad_directive"
+
+    def __init__(self, plugin: str, hook: str, directive: str, allowed: list[str]) -> None:
+        super().__init__(f"the plugin {plugin!r} returned {directive} from {hook}, where it makes no sense")
+        self.plugin, self.hook, self.directive = plugin, hook, directive
+        self.hint = f"There it may return: {', '.join(allowed)}, or None."
+
+
+class PluginFailed(ProgramError):
+    code = "plugin_failed"
+    hint = "Mend the plugin and send the input again: the turn was stopped, because nothing goes on without it."
+
+    def __init__(self, plugin: str, hook: str, error: str) -> None:
+        super().__init__(f"the plugin {plugin!r} failed in {hook}: {error}")
+        self.plugin, self.hook, self.error = plugin, hook, error
+
+
 class OutcomeUnknown(ProgramError):
     code = "outcome_unknown"
     hint = "Find out whether it happened before doing it again."

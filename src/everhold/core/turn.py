@@ -45,7 +45,22 @@ class TurnAborted(msgspec.Struct, frozen=True, omit_defaults=True, tag="aborted"
     reason: str = ""
 
 
-TurnOutcome = Answered | MaxTurns | TurnCancelled | TurnFailed | TurnAborted
+class Framed(msgspec.Struct, frozen=True, omit_defaults=True, tag="framed"):
+    """No words: a new frame was opened; or none, because nothing was to be done."""
+
+    reason: str
+    frame: str | None = None
+
+
+class Configured(msgspec.Struct, frozen=True, omit_defaults=True, tag="configured"):
+    """No words: the options of a frame, or of all of them, are these now."""
+
+    options: dict[str, JSON]
+    frame: str
+    everywhere: bool = False
+
+
+TurnOutcome = Answered | MaxTurns | TurnCancelled | TurnFailed | TurnAborted | Framed | Configured
 
 
 class Settled(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,3 +71,4 @@ class Settled(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: TurnOutcome
     leaf: str | None = None
     rounds: int = 0  # how often the model was asked
+    taken: list[str] = []  # ids of the inputs that came while it ran and that the model heard

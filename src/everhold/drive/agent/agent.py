@@ -17,6 +17,7 @@ from everhold.core.codec import JSON
 from everhold.core.errors import BadArguments, UnknownProgram
 from everhold.drive.agent.life import Life
 from everhold.drive.agent.policy import Policy, policies_of
+from everhold.hooks import plugins_of
 from everhold.ports.agent import Stage
 from everhold.ports.program import REGISTRY, Program, register
 from everhold.ports.tool import Tool, tools_of
@@ -45,8 +46,8 @@ class Agent(Program[..., Any]):
             raise BadArguments("Agent", f"max_turns should be 1 or more, got {max_turns}")
         self.model = model
         self.instructions = instructions
-        self.tools: tuple[Tool, ...] = tools_of(tools)
-        self.plugins = tuple(plugins)
+        self.plugins = plugins_of(plugins)
+        self.tools: tuple[Tool, ...] = tools_of([*tools, *(one for plugin in self.plugins for one in plugin.tools)])
         self.policy: tuple[Policy, ...] = policies_of(policy)
         self.returns = returns
         self.max_turns = max_turns

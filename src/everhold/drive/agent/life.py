@@ -1,27 +1,38 @@
-"""The life of an agent: inputs come, and each is a turn: the model, its tools, the model again, until it is settled.
+"""The life of an agent: inputs and commands come, and each is a turn that settles; what a turn does is in `rounds`.
 
 Rules
-  1. Everything the loop knows came through `ctx`, so that a replay finds the same words in the same order.
+  1. Everything the loop knows came through `ctx`, so that a replay finds the same words in the same order. What the
+     agent's author may change (limits, plugins, instructions) is noted where it begins to hold.
   2. The journal keeps each answer at once; the conversation takes a turn over as a whole, with its outcome.
-  3. Whatever happens in a turn, it settles: the model's failure and a cancel are outcomes, not exceptions.
-  4. Every tool that the model called has a result in the conversation, also when the turn was cancelled.
+  3. Whatever happens in a turn, it settles: the model's failure, a plugin's and a cancel are outcomes, not exceptions.
+  4. Every tool that the model called has a result in the conversation, also when the turn was stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import BudgetExceeded, EverholdError, TurnStopped
+from everhold.core.errors import EverholdError, TurnStopped
 from everhold.core.graph import Graph, Node, NodeKind, View, applicable, text
+from everhold.core.ledger import TURN, Ledger, tokens
 from everhold.core.message import Role
-from everhold.core.query import Kind, Query
-from everhold.core.turn import Answered, MaxTurns, Settled, TurnCancelled, TurnFailed, TurnOutcome
-from everhold.drive.agent.reply import Reply, understood
+from everhold.core.options import Options, over
+from everhold.core.query import FOR_PEOPLE, Kind, Query
+from everhold.core.tool import Allow
+from everhold.core.turn import Answered, Configured, Settled, TurnCancelled, TurnFailed, TurnOutcome
+from everhold.drive.agent import frames
+from everhold.drive.agent.plugged import Decision, Guarded, Plugged, decisions
+from everhold.drive.agent.prompt import Prompt, layer_of
+from everhold.drive.agent.reply import understood
+from everhold.drive.agent.rounds import Rounds, Stop
 from everhold.drive.agent.tools import Toolbox
+from everhold.hooks import Ask, Contribute, Moment, SetOptions, stored
 from everhold.ports.agent import Stage
 
 if TYPE_CHECKING:
@@ -29,6 +40,11 @@ if TYPE_CHECKING:
 
 #: The signal that a conversation listens to: inputs, and what is said to a turn under way.
 INPUT = "input"
+#: Options that are the loop's own; all others go to whoever answers for the model.
+OWN = frozenset({"max_tokens", "max_turns", "prompt"})
+
+#: Something that was said to the conversation, with the query that heard it.
+Heard = tuple[int | None, dict[str, JSON]]
 
 
 class Life:
@@ -37,39 +53,65 @@ class Life:
     def __init__(self, ctx: Stage, agent: Agent) -> None:
         self.ctx, self.agent = ctx, agent
         self.graph = Graph()
-        self.toolbox = Toolbox(ctx, agent.tools, agent.concurrency, agent.policy)
-        self.turn = 0
-        self._ordinal = 0
-        self._rounds = 0
+        self.plugged = Plugged(agent.plugins)
+        self.hooks: list[str] = []  # those that are called in this turn
+        guarded: Any = Guarded(ctx, self.plugged, self._asking) if self.plugged.plugins else ctx
+        policies = (*agent.policy, self._verdict) if self.plugged.plugins else agent.policy
+        self.toolbox = Toolbox(guarded, agent.tools, agent.concurrency, policies)
+        self.prompt = Prompt()
+        self.options = Options()
+        self.turn, self.rounds, self.started = 0, 0, 0.0
+        self.most = agent.max_turns  # rounds of a turn
+        self.spent, self.spent_now = Ledger(), Ledger()  # in all, and in this turn
+        self.context = 0  # tokens that the model last had before its eyes
+        self.turn_options: dict[str, JSON] = {}
+        self.contributions: list[Contribute] = []
+        self.verdicts: dict[str, Any] = {}  # of plugins, by the id of a call
+        self.waiting: list[Heard] = []  # said while a turn runs, for its next checkpoint
+        self.taken: list[str] = []  # ids of those that the model heard
+        self.ordinal = 0  # of the next node of this turn
+        self.switched = 0  # frames that this turn went on in
+        self.instructions = ""  # for a compaction
+        self._inputs: asyncio.Queue[Heard] = asyncio.Queue()
         self._heard: set[str] = set()  # the ids of all inputs
         self._running: asyncio.Future[TurnOutcome] | None = None
         self._cancelled: str | None = None
-        self._waiting: list[JSON] = []  # said while a turn runs, for its next round
+        self._replayed = False  # and nobody was told yet
 
     # ---- inputs
 
     async def serve(self) -> None:
         """Take inputs, one turn after another, until the session is ended."""
-        inputs: asyncio.Queue[tuple[int | None, dict[str, JSON]]] = asyncio.Queue()
-        listening = asyncio.ensure_future(self._listen(inputs))
+        listening = asyncio.ensure_future(self._listen())
         try:
+            await self._begin()
             while True:
-                q, given = await inputs.get()
-                await self._hold(str(given["id"]), q, given)
-                for late in self._waiting:
-                    inputs.put_nowait((None, late))
-                self._waiting = []
+                q, given = await self._inputs.get()
+                await self._take(str(given["id"]), q, given)
+                for late in self.waiting:
+                    self._inputs.put_nowait(late)
+                self.waiting = []
         finally:
             listening.cancel()
 
     async def once(self, task: str) -> JSON:
         """Do one task, and return what came of it."""
-        outcome = await self._hold("task", None, {"content": task})
+        await self._begin()
+        outcome = await self._take("task", None, {"content": task})
         if isinstance(outcome, Answered):
             return self.words if self.agent.returns is None else outcome.value
-        raise TurnStopped(str(type(outcome).__struct_config__.tag), getattr(outcome, "error", ""))
+        why = getattr(outcome, "error", "") or getattr(outcome, "reason", "")
+        raise TurnStopped(str(type(outcome).__struct_config__.tag), why)
 
-    async def _listen(self, inputs: asyncio.Queue[tuple[int | None, dict[str, JSON]]]) -> None:
+    async def _begin(self) -> None:
+        """The session begins, once in its life: plugins may give it options."""
+        self._agree()
+        for _, _, one in await self.decide("before_session"):
+            if isinstance(one, SetOptions):
+                frame = self.graph.frame.id
+                self.options.set(frame, over(self.options.of(frame), one.options))
+
+    async def _listen(self) -> None:
         """Hear whatever is said to the conversation. One question stands open for it, always."""
         while True:
             q, said = await self.ctx.put(Kind.SIGNAL, name=INPUT)
@@ -78,144 +120,303 @@ class Life:
                     if turn == self.turn and self._running is not None:
                         self._cancelled = str(said.get("reason", ""))
                         self._running.cancel()
-                case {"do": "steer"}:
-                    if self._running is None:
-                        inputs.put_nowait((q, said))
-                    else:
-                        self._waiting.append(said)
                 case {"do": "branch", "to": to}:
                     if self._running is None and (to is None or to in self.graph.nodes):
-                        self.graph.move(to)
-                        self.ctx.note(leaf=to)
-                case {"do": "apply", "id": str(input_id)} if self._running is None and inputs.empty():
-                    self._apply(input_id, said)
+                        self._branch(to)
+                case {"do": "steer", "id": str(input_id), "content": _}:
+                    if self._is_new(input_id):
+                        (self._inputs.put_nowait if self._running is None else self.waiting.append)((q, said))
+                case {"do": "compact" | "reset" | "continue_as" | "configure" | "apply", "id": str(input_id)}:
+                    if self._is_new(input_id):
+                        self._inputs.put_nowait((q, said))
                 case {"id": str(input_id), "content": _}:
-                    if input_id not in self._heard:  # else somebody said it twice, to be sure
-                        self._heard.add(input_id)
-                        inputs.put_nowait((q, said))
+                    if self._is_new(input_id):
+                        self._inputs.put_nowait((q, said))
                 case _:
                     self.ctx.log(f"a signal that is no input was ignored: {said!r:.200}", "warn")
 
-    def _apply(self, input_id: str, said: dict[str, JSON]) -> None:
-        """Stand where another conversation stands: what follows the node that both have is added on a branch."""
-        self.turn, self._ordinal = self.turn + 1, 0
-        outcome: TurnOutcome = Answered()
-        try:
-            to, nodes = said.get("to"), applicable(said.get("nodes"))
-            self.graph.move(to)
-        except EverholdError as error:
-            to, nodes, outcome = self.graph.leaf, [], TurnFailed(str(error), error.code)
-        if not nodes:
-            self.ctx.note(leaf=to)
-        for node in nodes:
-            kept = Node(self._next(), self.graph.tip, node.kind, node.role, None, node.content)
-            self.ctx.note(self.graph.add(kept))
-        self.graph.settle()
-        self.ctx.note(settled=Settled(self.turn, input_id, outcome, self.graph.tip))
+    def _is_new(self, input_id: str) -> bool:
+        """Whether an id was not heard before: else somebody said it twice, to be sure."""
+        if input_id in self._heard:
+            return False
+        self._heard.add(input_id)
+        return True
+
+    def _branch(self, to: str | None) -> None:
+        self.graph.move(to)
+        self.ctx.note(leaf=to)
+        kept = self.graph.last(NodeKind.PLUGIN)
+        self.plugged.adopt(None if kept is None else kept.content, whole=True)
 
     # ---- a turn
 
-    async def _hold(self, input_id: str, q: int | None, given: JSON) -> TurnOutcome:
-        self.turn, self._ordinal, self._rounds, self._cancelled = self.turn + 1, 0, 0, None
-        self._say(Role.USER, q, given)
-        running = self._running = asyncio.ensure_future(self._rounds_of())
+    async def _take(self, input_id: str, q: int | None, given: dict[str, JSON]) -> TurnOutcome:
+        """Do what an input or a command says, and settle it."""
+        self.turn, self.ordinal, self.rounds, self._cancelled = self.turn + 1, 0, 0, None
+        self.taken, self.turn_options, self.contributions, self.verdicts = [], {}, [], {}
+        self.switched, self.instructions = 0, ""
+        self.spent_now, self.started = Ledger(), self.ctx.now().timestamp()
+        self._agree()
+        match given:
+            case {"do": "configure"}:
+                return await self._settle(input_id, self._configure(given))
+            case {"do": "apply"}:
+                return await self._settle(input_id, self._apply(given))
+            case {"do": "compact" | "reset" | "continue_as"}:
+                return await self._settle(input_id, frames.command(self, given))
+        self.turn_options = given.get("options") or {}
+        self.say(Role.USER, q, given)
+        return await self._settle(input_id, Rounds(self).run())
+
+    async def _settle(self, input_id: str, work: Coroutine[Any, Any, TurnOutcome]) -> TurnOutcome:
+        running = self._running = asyncio.ensure_future(work)
         try:
             outcome = await running
         except asyncio.CancelledError:
             if self._cancelled is None:
                 raise  # the session itself is ended
-            self._give_up()
+            self.give_up("the turn was cancelled")
             outcome = TurnCancelled(self._cancelled)
-        except BudgetExceeded as error:
-            outcome = TurnFailed(str(error), error.code)
+        except Stop as stop:
+            self.give_up("the turn was stopped")
+            outcome = stop.outcome
+        except EverholdError as error:
+            self.give_up("the turn has failed")
+            outcome = TurnFailed(str(error), getattr(error, "kind", "") or error.code)
         finally:
             self._running = None
+        self._keep_plugins()
         self.graph.settle()
-        self.ctx.note(settled=Settled(self.turn, input_id, outcome, self.graph.tip, self._rounds))
+        settled = Settled(self.turn, input_id, outcome, self.graph.tip, self.rounds, self.taken)
+        self.ctx.note(settled=settled)
+        self.tell("after_turn", settled)
         return outcome
 
-    async def _rounds_of(self) -> TurnOutcome:
-        for _ in range(self.agent.max_turns):
-            self._rounds += 1
-            try:
-                reply = await self._ask()
-            except EverholdError as error:
-                return TurnFailed(str(error), getattr(error, "kind", "") or error.code)
-            if not reply.calls:
-                return Answered()
-            results = await self.toolbox.run(reply.calls)
-            self._say(Role.TOOL, None, results)
-            if self.toolbox.failed is not None:
-                return self.toolbox.failed
-            while self._waiting:
-                self._say(Role.USER, None, self._waiting.pop(0))
-        return MaxTurns(self.agent.max_turns)
+    def _agree(self) -> None:
+        """What holds from here on, whatever the agent's author changes later."""
+        given: Any = {"hooks": list(self.plugged.hooks), "max_turns": self.agent.max_turns}
+        held: Any = self.ctx.fact("agent", given, {"hooks": [], "max_turns": self.agent.max_turns})
+        self.hooks, self.most = held["hooks"], held["max_turns"]
+        if self.ctx.recorded() is not None:
+            self._replayed = True
+        elif self._replayed:
+            self._replayed = False
+            self.tell("after_restore")
 
-    async def _ask(self) -> Reply:
-        """Ask the model, and take what it says into the conversation."""
-        agent, view = self.agent, View(self._tip(), self._prompt())
-        options: dict[str, JSON] = {} if agent.model is None else {"model": agent.model}
-        q, said = await self.ctx.put(
-            Kind.LLM,
-            lambda: self._in_full(view, options),
-            args=msgspec.to_builtins(view),
-            options=options or None,
+    async def _configure(self, given: dict[str, JSON]) -> TurnOutcome:
+        """Set options: mutators first, then what is set, then whoever wants to know."""
+        frame, everywhere = self.graph.frame.id, bool(given.get("everywhere"))
+        before = self.options.of(frame)
+        wanted = over(before, given.get("options"))
+        if "before_config" in self.hooks:
+            moment = self.moment()
+            _, answer = await self.ctx.put(
+                Kind.CALL, functools.partial(self.plugged.mutate, moment, wanted), name="hook:before_config"
+            )
+            self.plugged.adopt_if(answer)
+            wanted = answer["options"]
+        layer_of(wanted.get("prompt"))
+        self.options.set(frame, wanted, everywhere=everywhere)
+        if wanted != before:
+            self.tell("after_config", before, wanted)
+        return Configured(wanted, frame, everywhere)
+
+    async def _apply(self, said: dict[str, JSON]) -> TurnOutcome:
+        """Stand where another conversation stands: what follows the node that both have is added on a branch."""
+        to, nodes = said.get("to"), applicable(said.get("nodes"))
+        self.graph.move(to)
+        if not nodes:
+            self.ctx.note(leaf=to)
+        for node in nodes:
+            self.add(Node("", None, node.kind, node.role, None, node.content))
+        return Answered()
+
+    # ---- plugins
+
+    def moment(self, *, completing: bool = False, said: tuple[JSON, ...] = ()) -> Moment:
+        """Where the conversation stands now, for plugins."""
+        return Moment(
+            session_id=self.ctx.session_id,
+            root=self.ctx.parent is None,
+            turn=self.turn,
+            round=self.rounds,
+            now=self.ctx.now().timestamp(),
+            started=self.started,
+            frame=self.graph.frame,
+            options=self.effective,
+            usage=self.spent.copy(),
+            turn_usage=self.spent_now.copy(),
+            messages=self.graph.messages,
+            context=self.context,
+            completing=completing,
+            instructions=self.instructions,
+            said=said,
         )
-        reply = understood(said, f"{self.turn}.{self._ordinal}")
-        self._say(Role.ASSISTANT, q if reply.blocks is None else None, said if reply.blocks is None else reply.blocks)
-        return reply
 
-    def _in_full(self, view: View, options: dict[str, JSON]) -> Query:
+    async def decide(
+        self, hook: str, given: Sequence[tuple[str, tuple[Any, ...]]] = (("", ()),), *, completing: bool = False
+    ) -> list[Decision]:
+        """Ask the plugins; what they want a model to be asked is asked, and then they are asked again."""
+        if hook not in self.hooks:
+            return []
+        said: tuple[JSON, ...] = ()
+        while True:
+            moment = self.moment(completing=completing, said=said)
+            effect = functools.partial(self.plugged.decide, hook, moment, given)
+            _, answer = await self.ctx.put(Kind.CALL, effect, name=f"hook:{hook}")
+            self.plugged.adopt_if(answer)
+            found = decisions(answer)
+            asks = [one for _, _, one in found if isinstance(one, Ask)]
+            if not asks:
+                return found
+            said = (*said, *[await self.complete(ask) for ask in asks])
+
+    def tell(self, hook: str, *arguments: Any) -> None:
+        """Tell the plugins, once this is kept."""
+        if hook in self.plugged.hooks and self.ctx.recorded() is None:
+            self.ctx.after(self.plugged.told(hook, self.moment(), *arguments))
+
+    def _asking(self, kind: Kind, about: dict[str, Any]) -> None:
+        """A tool asks something: who should know is told that it waits."""
+        if kind in FOR_PEOPLE or kind is Kind.TOOL:
+            known = {name: about[name] for name in ("prompt", "name", "args", "options") if about.get(name)}
+            self.tell("after_query", Query(0, "", kind=kind, **known))
+
+    def _verdict(self, wanted: Any) -> Any:
+        return self.verdicts.get(wanted.call_id, Allow())
+
+    def _keep_plugins(self) -> None:
+        """What the plugins keep goes with the turn, if it has changed."""
+        recorded = self.ctx.recorded()
+        if recorded is not None:
+            kept = [node.content for node in recorded.nodes if node.kind is NodeKind.PLUGIN]
+        else:
+            kept = [state] if (state := self.plugged.unkept()) is not None else []
+        for state in kept:
+            self.add(Node("", None, NodeKind.PLUGIN, content=state))
+            self.plugged.noted(state)
+
+    # ---- models
+
+    @property
+    def effective(self) -> dict[str, JSON]:
+        """The options that hold now: those of the frame, and over them those of the turn."""
+        return over(self.options.of(self.graph.frame.id), self.turn_options)
+
+    async def ask(
+        self, view: View, options: dict[str, JSON], source: str = TURN, system: str | None = None
+    ) -> tuple[int, JSON]:
+        """Ask a model, by reference; returns the query with what was said."""
+        marks = self._marks(options, source)
+        effect = functools.partial(self._in_full, view, {**options, **marks}, system)
+        return await self._put(effect, source, args=msgspec.to_builtins(view), options=marks or None)
+
+    async def complete(self, ask: Ask) -> JSON:
+        """Ask a model something beside the conversation, and return its words."""
+        options = {**self.effective, "max_tokens": ask.max_tokens}
+        if ask.shown is None:
+            marks = self._marks(options, ask.source)
+            whole = Query(0, "", ask.prompt, system=ask.system, max_tokens=ask.max_tokens, options=marks)
+            _, said = await self._put(lambda: whole, ask.source, prompt=ask.prompt, options=marks)
+            return understood(said, "").text
+        known = self.graph.last(NodeKind.PROMPT)
+        view = View(
+            frames.nth(self.graph, ask.shown), None if known is None else known.id, 0, [frames.message(ask.prompt)]
+        )
+        _, said = await self.ask(view, options, ask.source, ask.system)
+        return understood(said, "").text
+
+    def _marks(self, options: dict[str, JSON], source: str) -> dict[str, JSON]:
+        """What is stored with a question to a model: which one, and who spends the tokens."""
+        model = options.get("model", self.agent.model)
+        marks: dict[str, JSON] = {} if model is None else {"model": model}
+        return marks if source == TURN else {**marks, "source": source}
+
+    async def _put(self, effect: Callable[[], Query], source: str, **more: Any) -> tuple[int, JSON]:
+        if "before_store" in self.plugged.hooks:
+            effect = functools.partial(effect)
+            effect.keep = functools.partial(stored, self.plugged.plugins)  # type: ignore[attr-defined]
+        try:
+            return await self.ctx.put(Kind.LLM, effect, **more)
+        finally:
+            usage = self.ctx.cost
+            self.spent.add(source, usage)
+            self.spent_now.add(source, usage)
+            if usage is not None and source == TURN:
+                self.context = tokens(usage).context
+
+    def _in_full(self, view: View, options: dict[str, JSON], system: str | None) -> Query:
         """A question to the model with everything it is shown; the journal has the view only."""
-        system, messages, tools = self.graph.shown(view)
-        more = {**self.agent.options, **options}
+        told, messages, tools = self.graph.shown(view)
+        more = {**self.agent.options, **{name: value for name, value in options.items() if name not in OWN}}
         if tools:
             more["tools"] = tools
-        return Query(0, "", messages=messages, system=system, max_tokens=self.agent.max_tokens, options=more or None)
+        most = options.get("max_tokens", self.agent.max_tokens)
+        return Query(0, "", messages=messages, system=system or told, max_tokens=most, options=more or None)
 
     # ---- the conversation
 
-    def _say(self, role: Role, q: int | None, content: JSON) -> None:
-        """Add a message. What is an answer of the journal is named there, not repeated."""
-        kept = Node(self._next(), self.graph.tip, role=role, q=q, content=None if q is not None else content)
-        self.graph.add(kept, self.toolbox.answers if q is None else {q: content})
-        self.toolbox.answers.clear()
-        self.ctx.note(kept)
-
-    def _prompt(self) -> str | None:
-        """The node that has what the model is told beside the messages; a new one where that has changed."""
-        told: dict[str, JSON] = {}
-        if self.agent.instructions:
-            told["system"] = self.agent.instructions
-        if self.toolbox.specs:
-            told["tools"] = self.toolbox.specs
-        known = self.graph.last(NodeKind.PROMPT)
-        if known is not None and known.content == told:
-            return known.id
-        if not told and known is None:
-            return None
-        node = self.graph.add(Node(self._next(), self.graph.tip, NodeKind.PROMPT, content=told))
+    def add(self, node: Node, answers: dict[int, JSON] | None = None) -> Node:
+        """Add a node at the tip, under the next id."""
+        node = msgspec.structs.replace(node, id=f"{self.turn}.{self.ordinal}", parent=self.graph.tip)
+        self.ordinal += 1
+        whole = self.graph.add(node, answers or {})
         self.ctx.note(node)
-        return node.id
+        return whole
 
-    def _give_up(self) -> None:
+    def say(self, role: Role, q: int | None, content: JSON) -> None:
+        """Add a message. What is an answer of the journal is named there, not repeated."""
+        node = Node("", None, role=role, q=q, content=None if q is not None else content)
+        self.add(node, self.toolbox.answers if q is None else {q: content})
+        self.toolbox.answers.clear()
+
+    def told(self) -> str | None:
+        """The node that has what the model is told beside the messages; a new one where that has changed."""
+        known = self.graph.last(NodeKind.PROMPT)
+        recorded = self.ctx.recorded()
+        if recorded is not None:
+            following = f"{self.turn}.{self.ordinal}"
+            for node in recorded.nodes:
+                if node.id == following and node.kind is NodeKind.PROMPT:
+                    return self.add(node).id
+            return None if known is None else known.id
+        now = self._prompt()
+        if known is not None and known.content == now:
+            return known.id
+        if not now and known is None:
+            return None
+        return self.add(Node("", None, NodeKind.PROMPT, content=now)).id
+
+    def _prompt(self) -> dict[str, JSON]:
+        """What the model is to be told: instructions, contributions and layers, and the tools."""
+        specs = self.toolbox.specs
+        held = self.options.of(self.graph.frame.id)
+        layers = [layer_of(held.get("prompt")), layer_of(self.turn_options.get("prompt"))]
+        system = self.prompt.text(layers, self._contributed(), [str(spec["name"]) for spec in specs])
+        told: dict[str, JSON] = {"system": system} if system else {}
+        return {**told, "tools": specs} if specs else told
+
+    def _contributed(self) -> list[Contribute]:
+        found = [Contribute("intro", self.agent.instructions)] if self.agent.instructions else []
+        if self.agent.returns is not None:
+            found.append(Contribute("execution", Rounds.wanted(self.agent.returns)))
+        return [*found, *self.contributions]
+
+    def give_up(self, why: str) -> None:
         """Give every tool that was called and has no result one that says so."""
-        last = self.graph.nodes[self._tip()]
-        if last.role is Role.ASSISTANT:
+        last = self.graph.nodes[self.tip] if self.graph.tip is not None else None
+        if last is not None and last.role is Role.ASSISTANT:
             calls = understood(last.content, "").calls
             if calls:
-                self._say(Role.TOOL, None, [call.result("Error: the turn was cancelled", error=True) for call in calls])
+                self.say(Role.TOOL, None, [call.result(f"Error: {why}", error=True) for call in calls])
 
-    def _next(self) -> str:
-        found = f"{self.turn}.{self._ordinal}"
-        self._ordinal += 1
-        return found
-
-    def _tip(self) -> str:
+    @property
+    def tip(self) -> str:
         assert self.graph.tip is not None
         return self.graph.tip
 
     @property
     def words(self) -> str:
         """What was said last."""
-        return text(self.graph.nodes[self._tip()].content)
+        said = [node for node in self.graph.path(self.graph.tip) if node.role is Role.ASSISTANT]
+        return text(said[-1].content) if said else ""

@@ -1,0 +1,60 @@
+"""Options of turns: what holds for a session, for each of its frames, and for one turn.
+
+Rules
+  1. A frame has options of its own. A new one begins with those of the frame before it.
+  2. Setting them concerns the current frame, and every frame that comes after it; or all frames, earlier ones too.
+  3. What is given for one turn is laid over them, name by name, and is gone with the turn.
+  4. None takes a name away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from everhold.core.codec import JSON
+from everhold.core.graph import INITIAL, Frame
+from everhold.core.turn import Configured, Settled
+
+
+def over(lower: dict[str, JSON], upper: dict[str, JSON] | None) -> dict[str, JSON]:
+    """One set of options laid over another, name by name."""
+    if not upper:
+        return lower
+    return {name: value for name, value in {**lower, **upper}.items() if value is not None}
+
+
+class Options:
+    """The options of one session, frame by frame."""
+
+    def __init__(self) -> None:
+        self._frames: dict[str, dict[str, JSON]] = {INITIAL: {}}
+
+    def of(self, frame: str) -> dict[str, JSON]:
+        """What holds in a frame."""
+        return self._frames.get(frame, {})
+
+    def set(self, frame: str, options: dict[str, JSON], *, everywhere: bool = False) -> None:
+        """Give a frame, or all frames that there are, these options and no others."""
+        for one in self._frames if everywhere else (frame,):
+            self._frames[one] = options
+
+    def opened(self, frame: str, previous: str) -> None:
+        """A frame was opened; it begins with the options of the one before."""
+        self._frames[frame] = self.of(previous)
+
+
+def told(turns: Sequence[Settled], frames: Iterable[Frame], frame: str) -> dict[str, JSON]:
+    """What holds in a frame, as far as the receipts of a conversation tell."""
+    options = Options()
+    opened = [(_turn(one.id), one) for one in frames if one.previous is not None]
+    for settled in turns:
+        while opened and opened[0][0] <= settled.turn:
+            _, one = opened.pop(0)
+            options.opened(one.id, one.previous or INITIAL)
+        if isinstance(settled.outcome, Configured):
+            options.set(settled.outcome.frame, settled.outcome.options, everywhere=settled.outcome.everywhere)
+    return options.of(frame)
+
+
+def _turn(node_id: str) -> int:
+    return int(node_id.partition(".")[0])

@@ -1,0 +1,216 @@
+"""The plugins of one conversation: copies of the agent's, asked and told in their order, with what they keep.
+
+Rules
+  1. What a plugin keeps is written down with what it decided, and with the turn, but only if its revision has changed.
+  2. A snapshot that could not be taken changes nothing: the old one stays, and so does the old fingerprint.
+  3. A plugin of which a snapshot knows nothing begins anew.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from everhold.core.codec import JSON, plain
+from everhold.core.errors import AnswerFailed, BadDirective, EverholdError, PluginFailed
+from everhold.core.query import Kind
+from everhold.core.tool import Confirm, Deny
+from everhold.hooks import ALLOWED, HOOKS, Directive, Moment, Plugin, overrides, stored
+from everhold.ports.agent import Stage
+
+log = logging.getLogger("everhold")
+
+#: Verdicts of policies are directives too; what they are called in the journal.
+_VERDICTS: dict[str, type] = {"deny": Deny, "confirm": Confirm}
+_TAGS: dict[str, type] = {str(one.__struct_config__.tag): one for one in Directive.__subclasses__()}
+
+#: Who decided, for which call (or ""), and what.
+Decision = tuple[str, str, Any]
+
+
+class Plugged:
+    """The plugins of one conversation."""
+
+    def __init__(self, plugins: Sequence[Plugin]) -> None:
+        self.plugins = tuple(copy.copy(plugin) for plugin in plugins)
+        for plugin in self.plugins:
+            plugin.restore(None)
+        self.hooks = [hook for hook in HOOKS if any(overrides(plugin, hook) for plugin in self.plugins)]
+        self.fingerprint = self._noted = fingerprint(self.plugins)
+        self.kept: dict[str, JSON] = {}
+
+    def those(self, hook: str) -> list[Plugin]:
+        found = [plugin for plugin in self.plugins if overrides(plugin, hook)]
+        return sorted(found, key=lambda plugin: -plugin.priority) if hook == "before_compact" else found
+
+    # ---- before
+
+    async def decide(self, hook: str, moment: Moment, given: Sequence[tuple[str, tuple[Any, ...]]]) -> JSON:
+        """Ask all plugins, for each of what is given, and return what they decided with what they keep, as data."""
+        said: list[JSON] = []
+        for plugin in self.those(hook):
+            for about, arguments in given:
+                for one in await _asked(plugin, hook, moment, arguments):
+                    said.append([plugin.name, about, _written(one)])
+            if hook == "before_compact" and said:
+                break
+        found: dict[str, JSON] = {}
+        if said:
+            found["said"] = said
+        state = self.capture()
+        if state is not None:
+            found["state"] = state
+        return found
+
+    async def mutate(self, moment: Moment, options: dict[str, JSON]) -> JSON:
+        """Let each plugin change the options that are about to be set; one that fails is skipped."""
+        for plugin in self.those("before_config"):
+            try:
+                for one in await _asked(plugin, "before_config", moment, (options,)):
+                    options = plain(one.options, "options")
+            except EverholdError as error:
+                log.warning("%s; the options stay as they were", error)
+        found: dict[str, JSON] = {"options": options}
+        state = self.capture()
+        return found if state is None else {**found, "state": state}
+
+    # ---- after
+
+    def told(self, hook: str, *arguments: Any) -> Callable[[], Any]:
+        """Tell all plugins that listen; for after the commit."""
+        return functools.partial(self._tell, hook, arguments)
+
+    async def _tell(self, hook: str, arguments: tuple[Any, ...]) -> None:
+        for plugin in self.those(hook):
+            try:
+                done = getattr(plugin, hook)(*arguments)
+                if inspect.isawaitable(done):
+                    await done
+            except Exception:
+                log.exception("the plugin %r failed in %s", plugin.name, hook)
+
+    # ---- what they keep
+
+    def capture(self) -> JSON:
+        """What the plugins keep, if any revision has changed since; else None."""
+        now = fingerprint(self.plugins)
+        if now == self.fingerprint:
+            return None
+        try:
+            kept = {plugin.name: self._kept(plugin) for plugin in self.plugins}
+        except Exception:
+            log.exception("what the plugins keep could not be captured; the last one stands")
+            return None
+        self.fingerprint, self.kept = now, kept
+        return {"fingerprint": now, "plugins": kept}
+
+    def _kept(self, plugin: Plugin) -> JSON:
+        return {"version": plugin.version, "revision": plugin.revision, "state": plain(plugin.snapshot(), plugin.name)}
+
+    def unkept(self) -> JSON:
+        """What the plugins keep, if it is not what the conversation has of them; else None."""
+        self.capture()
+        return None if self.fingerprint == self._noted else {"fingerprint": self.fingerprint, "plugins": self.kept}
+
+    def noted(self, state: JSON) -> None:
+        """The conversation has this of them."""
+        self.adopt(state)
+        self._noted = state["fingerprint"]
+
+    def adopt_if(self, answer: JSON) -> None:
+        """Know what was kept with a decision, if anything was."""
+        if "state" in answer:
+            self.adopt(answer["state"])
+
+    def adopt(self, state: JSON, *, whole: bool = False) -> None:
+        """Know what was kept; without `whole`, a plugin that already knows more is left as it is."""
+        entries: dict[str, Any] = {} if state is None else state["plugins"]
+        for plugin in self.plugins:
+            entry = entries.get(plugin.name)
+            if entry is not None and (whole or plugin.revision < entry["revision"]):
+                plugin.restore(entry["state"])
+                plugin.revision = entry["revision"]
+            elif entry is None and whole:
+                plugin.restore(None)
+                plugin.revision = 0
+        self.kept, self.fingerprint = dict(entries), fingerprint(self.plugins)
+        if whole:
+            self._noted = self.fingerprint
+
+
+def fingerprint(plugins: Sequence[Plugin]) -> int:
+    """A number that changes if and only if the name, version or revision of a plugin does, or their order."""
+    told = b"".join(
+        plugin.name.encode() + b"\0" + plugin.version.encode() + b"\0" + plugin.revision.to_bytes(8, "little") + b"\xff"
+        for plugin in plugins
+    )
+    return int.from_bytes(sha256(told).digest()[:8], "little")
+
+
+async def _asked(plugin: Plugin, hook: str, moment: Moment, arguments: tuple[Any, ...]) -> list[Any]:
+    try:
+        given = getattr(plugin, hook)(moment, *arguments)
+        if inspect.isawaitable(given):
+            given = await given
+    except Exception as error:
+        raise PluginFailed(plugin.name, hook, f"{type(error).__name__}: {error}") from error
+    found = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+    for one in found:
+        if type(one) not in ALLOWED[hook]:
+            shown = type(one).__name__ if isinstance(one, Directive | Deny | Confirm) else repr(one)[:100]
+            raise BadDirective(plugin.name, hook, shown, [kind.__name__ for kind in ALLOWED[hook]])
+    return found
+
+
+def _written(directive: Any) -> JSON:
+    data: dict[str, JSON] = msgspec.to_builtins(directive)
+    for name, kind in _VERDICTS.items():
+        if type(directive) is kind:
+            data = {"do": name, **data}
+    return plain(data, "a directive")
+
+
+def decisions(answer: JSON) -> list[Decision]:
+    """What was decided, read back from the journal."""
+    return [(str(plugin), str(about), _read(data)) for plugin, about, data in answer.get("said", [])]
+
+
+def _read(data: dict[str, JSON]) -> Any:
+    tag = str(data["do"])
+    if tag in _VERDICTS:
+        return msgspec.convert({name: value for name, value in data.items() if name != "do"}, _VERDICTS[tag])
+    return msgspec.convert(data, _TAGS[tag])
+
+
+class Guarded:
+    """`ctx` for the tools of an agent with plugins: what comes of a call is written down as the plugins want it."""
+
+    def __init__(self, ctx: Stage, plugged: Plugged, asking: Callable[..., None]) -> None:
+        self._ctx, self._plugged, self._asking = ctx, plugged, asking
+        self._keeps = "before_store" in plugged.hooks
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+    async def put(self, kind: Kind, effect: Callable[[], Any] | None = None, **more: Any) -> tuple[int, Any]:
+        if effect is not None and kind is Kind.CALL and self._keeps:
+            effect = functools.partial(self._kept, effect)
+        self._asking(kind, more)
+        return await self._ctx.put(kind, effect, **more)
+
+    async def _kept(self, effect: Callable[[], Any]) -> JSON:
+        try:
+            value = effect()
+            return stored(self._plugged.plugins, await value if inspect.isawaitable(value) else value)
+        except EverholdError:
+            raise
+        except Exception as error:
+            words = stored(self._plugged.plugins, str(error))
+            raise AnswerFailed(str(words), type(error).__name__) from None
