@@ -1,4 +1,4 @@
-"""Writes the verbs of `BlockingRuntime` from those of `Runtime`; run through cog by `make fix`."""
+"""Writes the verbs of the blocking classes from those of the async ones; run through cog by `make fix`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from pathlib import Path
 HOUSE = Path(__file__).parent.parent / "src" / "everhold"
 #: The class, and the part of it that has a file of its own.
 SOURCES = ((HOUSE / "runtime.py", "Runtime"), (HOUSE / "archive.py", "Archive"))
+#: The handle of a conversation.
+HANDLE = ((HOUSE / "agents" / "session.py", "AgentSession"),)
 #: What the blocking face writes by hand.
-OWN = {"close"}
-
-
-def verbs() -> list[ast.AsyncFunctionDef]:
-    """The public async methods of `Runtime`."""
-    return [verb for file, name in SOURCES for verb in _verbs(file, name)]
+OWN = {"Runtime": {"close"}, "Archive": set(), "AgentSession": {"fork", "stream"}}
 
 
 def _verbs(file: Path, name: str) -> list[ast.AsyncFunctionDef]:
@@ -25,13 +22,23 @@ def _verbs(file: Path, name: str) -> list[ast.AsyncFunctionDef]:
     return [
         node
         for node in found.body
-        if isinstance(node, ast.AsyncFunctionDef) and not node.name.startswith("_") and node.name not in OWN
+        if isinstance(node, ast.AsyncFunctionDef) and not node.name.startswith("_") and node.name not in OWN[name]
     ]
 
 
 def methods() -> str:
+    """The verbs of `BlockingRuntime`."""
+    return _written(SOURCES, "self._runtime")
+
+
+def handle() -> str:
+    """The verbs of `BlockingSession`."""
+    return _written(HANDLE, "self._session")
+
+
+def _written(sources: tuple[tuple[Path, str], ...], target: str) -> str:
     """The methods, formatted as the formatter leaves them."""
-    body = "\n\n".join(_method(node) for node in verbs())
+    body = "\n\n".join(_method(node, target) for file, name in sources for node in _verbs(file, name))
     ruff = [sys.executable, "-m", "ruff", "format", "--line-length", "120", "-"]
     done = subprocess.run(ruff, input=f"class Verbs:\n{body}\n", capture_output=True, text=True, check=True)
     return done.stdout.partition("\n")[2].rstrip() + "\n"
@@ -42,13 +49,13 @@ def _signature(node: ast.AsyncFunctionDef) -> str:
     return f"    def {node.name}({ast.unparse(node.args)}) -> {returns}:"
 
 
-def _method(node: ast.AsyncFunctionDef) -> str:
+def _method(node: ast.AsyncFunctionDef, target: str) -> str:
     args = [*(arg.arg for arg in node.args.args[1:])]
     args += [f"{arg.arg}={arg.arg}" for arg in node.args.kwonlyargs]
     lines = [_signature(node)]
     doc = ast.get_docstring(node)
     if doc:
         lines.append(f'        """{doc.splitlines()[0]}"""')
-    call = f"self._runtime.{node.name}({', '.join(args)})"
+    call = f"{target}.{node.name}({', '.join(args)})"
     lines.append(f"        return self._wait({call})")
     return "\n".join(lines)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from everhold.agents import AgentSession as AgentSession
+    from everhold.agents import Turn as Turn
     from everhold.answerers import Command as Command
     from everhold.answerers import Model as Model
     from everhold.answerers import Script as Script
@@ -33,16 +35,20 @@ if TYPE_CHECKING:
     from everhold.core.status import OpenQuery as OpenQuery
     from everhold.core.status import Paused as Paused
     from everhold.core.status import Running as Running
+    from everhold.drive.agent.agent import Agent as Agent
     from everhold.ports.context import Context as Context
     from everhold.ports.program import Call as Call
     from everhold.ports.program import Program as Program
     from everhold.ports.program import program as program
     from everhold.ports.said import Said as Said
+    from everhold.ports.tool import tool as tool
     from everhold.runtime import Runtime as Runtime
     from everhold.runtime import open as open
 
 _HOMES = {
     "Accepted": "core.status",
+    "Agent": "drive.agent.agent",
+    "AgentSession": "agents",
     "AnswerFailed": "core.errors",
     "BlockingRuntime": "blocking",
     "Budget": "core.budget",
@@ -68,12 +74,14 @@ _HOMES = {
     "Runtime": "runtime",
     "Said": "ports.said",
     "Script": "answerers",
+    "Turn": "agents",
     "Usage": "core.query",
     "Waiting": "core.errors",
     "open": "runtime",
     "open_blocking": "blocking",
     "program": "ports.program",
     "run": "blocking",
+    "tool": "ports.tool",
 }
 
 __all__ = sorted(_HOMES)

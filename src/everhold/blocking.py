@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from everhold import runtime as _async
+from everhold.agents import BlockingSession
 from everhold.answerers import Spec
 from everhold.archive import Exported, File, Imported, Report, Step, Swept
 from everhold.core.budget import Budget
@@ -26,6 +27,7 @@ from everhold.core.observe import Observer
 from everhold.core.query import Usage
 from everhold.core.session import SessionId
 from everhold.core.status import OpenQuery, Status
+from everhold.drive.agent.agent import Agent
 from everhold.drive.explain import Explanation
 from everhold.packages.find import refuse_while_loading
 from everhold.ports.program import Call, Clock
@@ -102,6 +104,11 @@ class BlockingRuntime:
     @property
     def database(self) -> str:
         return self._runtime.database
+
+    def session(self, agent: Agent, id: str, *, residency: str = "all") -> BlockingSession:
+        """The conversation of this id with an agent; one that was not begun yet begins."""
+        session = self._wait(self._runtime.session(agent, id, residency=residency))
+        return BlockingSession(session, self._wait)
 
     # [[[cog
     # from tools.blocking import methods

@@ -97,6 +97,28 @@ async def tidy(ctx: everhold.Context) -> None:
     await ctx.receive("evening", timeout=60, default=None)
 
 
+@everhold.tool(read_only=True)
+def weather(city: str) -> str:
+    return f"It rains in {city}."
+
+
+agent = everhold.Agent("anthropic:claude-sonnet-4-6", instructions="Be brief.", tools=[weather, count], max_turns=3)
+
+
+async def conversation(runtime: everhold.Runtime) -> None:
+    session = await runtime.session(agent, "chat-1")
+    assert_type(session, everhold.AgentSession)
+    turn = await session.send("Does it rain in Paris?", id="i-1", wait=10)
+    assert_type(turn, everhold.Turn)
+    assert_type(turn.text, str)
+    async for event in session.stream([{"type": "text", "text": "And in Rome?"}]):
+        print(event.kind, event.text)
+    for node in await session.history():
+        print(node.id, node.content)
+    assert_type((await session.usage()).total.total, int)
+    assert_type(await session.fork(at=1), everhold.AgentSession)
+
+
 async def model(query: everhold.Query) -> everhold.Said:
     return everhold.Said(query.prompt.upper(), usage=everhold.Usage(prompt_tokens=3, completion_tokens=4))
 
@@ -132,6 +154,10 @@ def blocking() -> None:
     with everhold.open_blocking("memory://", llm=None) as runtime:
         assert_type(runtime.run(refund("7")), str)
         runtime.cancel("s-1", "enough")
+        session = runtime.session(agent, "chat-2")
+        assert_type(session.send("Hello?"), everhold.Turn)
+        for event in session.stream("And?"):
+            print(event.cursor)
 
 
 if __name__ == "__main__":

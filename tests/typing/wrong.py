@@ -76,6 +76,19 @@ async def outside(runtime: everhold.Runtime) -> None:
     print(result)
 
 
+# Agents
+
+agent = everhold.Agent(tools=count)  # E: arg-type
+everhold.Agent(max_turns="many")  # E: arg-type
+
+
+async def conversation(runtime: everhold.Runtime) -> None:
+    session = await runtime.session(refund, "chat-1")  # E: arg-type
+    turn: str = await session.send("Hello?")  # E: assignment
+    await session.send(7)  # E: arg-type
+    print(turn, (await session.send("Hello?")).words)  # E: attr-defined
+
+
 said: int = everhold.run(refund("7"))  # E: assignment
 everhold.run(refund)  # E: arg-type
 everhold.Said("x", usage=3)  # E: arg-type

@@ -1,7 +1,8 @@
 """Conversations with agents, for whoever holds them: `runtime.session(agent, id)` gives a handle."""
 
+from everhold.agents.blocking import BlockingSession
 from everhold.agents.events import Rings
 from everhold.agents.house import Agents
 from everhold.agents.session import AgentSession, Turn
 
-__all__ = ["AgentSession", "Agents", "Rings", "Turn"]
+__all__ = ["AgentSession", "Agents", "BlockingSession", "Rings", "Turn"]

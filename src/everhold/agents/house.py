@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 from everhold.agents.events import Watch, here
-from everhold.agents.reading import ALL
 from everhold.agents.session import AgentSession
 from everhold.archive import Archive
 from everhold.core.codec import JSON
@@ -19,6 +18,7 @@ from everhold.core.status import Status
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.life import INPUT
 from everhold.drive.agent.observe import Event
+from everhold.ports.attachment import Attachment
 
 if TYPE_CHECKING:
     from everhold.runtime import Runtime
@@ -30,7 +30,7 @@ View = Callable[[], Awaitable[JSON]]
 class Agents(Archive):
     """The part of `Runtime` that holds conversations."""
 
-    async def session(self, agent: Agent, id: str, *, residency: str = ALL) -> AgentSession:
+    async def session(self, agent: Agent, id: str, *, residency: str = "all") -> AgentSession:
         """The conversation of this id with an agent; one that was not begun yet begins.
 
         `residency="path"` keeps only what leads to the leaf in memory; what was left is read when it is asked for.
@@ -42,6 +42,14 @@ class Agents(Archive):
         if known is None:
             known = (await runtime.start(agent(), key=id, wait=0)).session_id
         return AgentSession(runtime, agent, known, residency)
+
+    async def attachments(self, session_id: str) -> list[Attachment]:
+        """What a session keeps beside its journal, and may read."""
+        return await cast("Runtime", self).store.attachments(session_id)
+
+    async def attachment(self, session_id: str, id: str) -> bytes:
+        """What a session keeps under this name; raises `UnknownAttachment`."""
+        return (await cast("Runtime", self).store.attachment(session_id, id))[1]
 
     async def complete(
         self,

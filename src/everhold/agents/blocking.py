@@ -1,0 +1,134 @@
+"""A conversation for code that is not async: the verbs of `AgentSession`, each waited for.
+
+Written from `AgentSession` by tools/blocking.py; a test compares their verbs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, Protocol, TypeVar
+
+from everhold.agents.session import AgentSession, Turn, Words
+from everhold.agents.state import ReadView, Snapshot, Stored
+from everhold.core.conversation import Conversation
+from everhold.core.graph import Node
+from everhold.core.ledger import Ledger
+from everhold.core.turn import Settled
+from everhold.drive.agent.agent import Agent
+from everhold.drive.agent.observe import Event
+
+T = TypeVar("T")
+
+
+class Wait(Protocol):
+    """Has work done on the loop, and waits for it."""
+
+    def __call__(self, work: Coroutine[Any, Any, T]) -> T: ...
+
+
+class BlockingSession:
+    """`AgentSession` for code that is not async. Made by `BlockingRuntime.session`."""
+
+    def __init__(self, session: AgentSession, wait: Wait) -> None:
+        self._session, self._wait = session, wait
+
+    @property
+    def id(self) -> str:
+        return self._session.id
+
+    @property
+    def agent(self) -> Agent:
+        return self._session.agent
+
+    def stream(self, content: Words, *, id: str | None = None) -> Iterator[Event]:
+        """Say something, and give what happens, as it happens: until the turn settles or somebody has to answer."""
+        return self._each(self._session.stream(content, id=id))
+
+    def events(self, cursor: str | None = None) -> Iterator[Event]:
+        """What happens in the conversation, from the beginning or after the event with that cursor, until it ends."""
+        return self._each(self._session.events(cursor))
+
+    def fork(self, at: int | None = None, *, key: str | None = None) -> BlockingSession:
+        """A new conversation that shares this one up to turn `at` (its last one, by default)."""
+        return BlockingSession(self._wait(self._session.fork(at, key=key)), self._wait)
+
+    def _each(self, found: AsyncIterator[Event]) -> Iterator[Event]:
+        try:
+            while (event := self._wait(_next(found))) is not None:
+                yield event
+        finally:
+            self._wait(_close(found))
+
+    # [[[cog
+    # from tools.blocking import handle
+    # print(handle())
+    # ]]]
+    def send(self, content: Words, *, id: str | None = None, wait: float | None = None) -> Turn:
+        """Say something, and return when the turn has settled or somebody outside has to answer."""
+        return self._wait(self._session.send(content, id=id, wait=wait))
+
+    def turn(self, input_id: str, *, wait: float | None = None) -> Turn:
+        """Wait until the turn of an input has settled, or somebody outside has to answer."""
+        return self._wait(self._session.turn(input_id, wait=wait))
+
+    def steer(self, content: Words, *, id: str | None = None) -> str:
+        """Say something to the turn under way: the model hears it in its next round. Returns the id of the input."""
+        return self._wait(self._session.steer(content, id=id))
+
+    def cancel_turn(self, reason: str = "") -> Turn | None:
+        """Stop the turn under way, if there is one. What was said stays, and the conversation goes on."""
+        return self._wait(self._session.cancel_turn(reason))
+
+    def branch(self, to: str | None) -> None:
+        """Go on from an earlier node, or (None) from nothing. Nothing is deleted."""
+        return self._wait(self._session.branch(to))
+
+    def history(self) -> list[Node]:
+        """What was said: the messages on the way to the leaf, of settled turns."""
+        return self._wait(self._session.history())
+
+    def node(self, node_id: str) -> Node:
+        """Any node, also of a branch that was left."""
+        return self._wait(self._session.node(node_id))
+
+    def usage(self) -> Ledger:
+        """What the conversation has cost, a turn under way included."""
+        return self._wait(self._session.usage())
+
+    def turns(self) -> list[Settled]:
+        """The receipts of all turns."""
+        return self._wait(self._session.turns())
+
+    def conversation(self) -> Conversation:
+        """All of it, as it is stored."""
+        return self._wait(self._session.conversation())
+
+    def refresh(self) -> bool:
+        """Read what other handles and processes have done since; returns whether there was anything."""
+        return self._wait(self._session.refresh())
+
+    def view(self) -> ReadView:
+        """The conversation for plugins, hosts and people: what was said, and where it stands."""
+        return self._wait(self._session.view())
+
+    def snapshot(self) -> Snapshot:
+        """The conversation for inspection: all nodes by reference, the ledger, no words."""
+        return self._wait(self._session.snapshot())
+
+    def stored(self, *, fresh: bool = False) -> Stored:
+        """The conversation whole, to be applied to another session; `fresh` reads all of it anew from the store."""
+        return self._wait(self._session.stored(fresh=fresh))
+
+    def apply(self, state: Stored) -> Turn | None:
+        """Stand where a stored conversation stands. What both share stays; the rest is added on a branch of its own."""
+        return self._wait(self._session.apply(state))
+
+    # [[[end]]]
+
+
+async def _next(found: AsyncIterator[Event]) -> Event | None:
+    return await anext(found, None)
+
+
+async def _close(found: Any) -> None:
+    await found.aclose()
