@@ -338,3 +338,31 @@ def test_a_log_that_cannot_be_written_is_a_warning(house):
     assert told["result"] == "r"
     assert f"{session}.meta.json" in told["transcript_warning"]
     wire.close()
+
+
+# ---- what was left
+
+
+def test_what_algocline_left_is_taken_over_once(house):
+    """A dry run changes nothing; then all of it is taken; then nothing is left to take, and what changed here stays."""
+    home = str(house.home)
+    dry = house.everhold("import", "--algocline", home, "--dry-run")
+    assert (len(dry["values"]["taken"]), len(dry["cards"]["taken"]), dry["aliases"]["taken"]) == (4, 2, ["best"])
+    assert dry["session_id"] is None and not (house.base / "app.db").exists()
+    done = house.everhold("import", "--algocline", home)
+    assert done["values"] == dry["values"] and done["cards"] == dry["cards"] and done["logs"] == 2
+    wire = house.serve()
+    wire.json("alc_run", code="alc.state.set('runs', 1)")
+    (house.home / "state" / "late.json").write_text('{"x": 1}')
+    (house.home / "state" / "broken.json").write_text("{")
+    again = house.everhold("import", "--algocline", home)
+    assert again["values"] == {"taken": ["late/x"], "skipped": 4}
+    assert again["cards"] == {"taken": [], "skipped": 2}
+    (problem,) = again["problems"]
+    assert "broken.json" in problem
+    assert wire.json("alc_run", code="return alc.state.get('runs')")["result"] == 1
+    found = wire.json("alc_run", code="return alc.card.find({ where = { stats = { pass_rate = { gte = 0.5 } } } })")
+    assert [card["pkg"] for card in found["result"]] == ["careful", "twice"]
+    lineage = wire.json("alc_run", code="return alc.card.lineage({ card_id = alc.card.get_by_alias('best').card_id })")
+    assert [node["pkg"] for node in lineage["result"]["nodes"]] == ["careful", "twice"]
+    wire.close()

@@ -12,7 +12,7 @@ import click
 
 from everhold.core.errors import MissingExtra
 from everhold.fronts.cli.house import answerer_of, answering
-from everhold.fronts.cli.mcp_hosts import agent_, install_, uninstall_
+from everhold.fronts.cli.mcp_hosts import agent_, install_, profile_, uninstall_
 
 HTTP: Final = "127.0.0.1:8711"
 
@@ -33,12 +33,7 @@ HTTP: Final = "127.0.0.1:8711"
     metavar="SECRET",
     help="What HTTP clients must send as bearer token; needed for any address but loopback.",
 )
-@click.option(
-    "--profile",
-    type=click.Choice(["default", "algocline"]),
-    default="default",
-    help="Which tools: everhold's own, or those of algocline for hosts and prompts made for it.",
-)
+@profile_
 @click.option("--inline", is_flag=True, help="Let the settings' llm or answer_with answer, instead of the host.")
 @answering
 @click.pass_context

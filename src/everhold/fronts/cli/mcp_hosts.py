@@ -28,6 +28,12 @@ _name = click.option("--name", default="everhold", show_default=True, help="What
 _file = click.option("--file", metavar="PATH", help="Another file than the host's usual one.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
 _print = click.option("--print", "only_print", is_flag=True, help="Print what belongs in the file; change nothing.")
+profile_ = click.option(
+    "--profile",
+    type=click.Choice(["default", "algocline"]),
+    default="default",
+    help="Which tools: everhold's own, or those of algocline for hosts and prompts made for it.",
+)
 
 
 @click.command("install")
@@ -35,11 +41,19 @@ _print = click.option("--print", "only_print", is_flag=True, help="Print what be
 @_scope
 @_name
 @click.option("-d", "--database", metavar="ADDRESS", help="The database; without it, the settings say where it runs.")
+@profile_
 @_file
 @_print
 @_json
 def install_(
-    host: str, scope: str, name: str, database: str | None, file: str | None, only_print: bool, as_json: bool
+    host: str,
+    scope: str,
+    name: str,
+    database: str | None,
+    profile: str,
+    file: str | None,
+    only_print: bool,
+    as_json: bool,
 ) -> None:
     """Tell a host how to start `everhold mcp`; its other settings stay as they are."""
     from everhold.fronts.mcp import hosts
@@ -47,6 +61,7 @@ def install_(
     _refuse_missing()
     meant, place = _place(host, scope, file, name)
     words = hosts.command(None if database is None else settings_of(database).database)
+    words += [] if profile == "default" else ["--profile", profile]
     if only_print:
         click.echo(f"belongs in {place.file}:", err=True)
         click.echo(meant.snippet(place, name, words), nl=False)

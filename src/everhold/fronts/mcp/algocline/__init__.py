@@ -3,6 +3,7 @@
     tools      the table of tools: names, descriptions, parameters, hints
     names      query ids as algocline has them, and the queries they mean
     reply      statuses, snapshots and refusals as algocline writes them
+    answer     which questions answers are for
     desk       what the tools for sessions do, in verbs of the runtime
     log        transcripts in files, notes, and what they add up to
     package    the tools for packages

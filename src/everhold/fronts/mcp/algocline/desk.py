@@ -17,9 +17,8 @@ import msgspec
 
 from everhold.archive import version
 from everhold.core.budget import Budget
-from everhold.core.codec import JSON, same
+from everhold.core.codec import JSON
 from everhold.core.errors import BadSetting, EverholdError, UnknownProgram, UnknownSession
-from everhold.core.query import Usage
 from everhold.core.session import SessionId, State
 from everhold.core.status import Finished, PendingFilter, Status, snapshot
 from everhold.drive import view
@@ -27,7 +26,8 @@ from everhold.drive.runner import finished
 from everhold.drive.transfer import pages
 from everhold.fronts.mcp import desk, lore, person
 from everhold.fronts.mcp.algocline import log, reply, tools
-from everhold.fronts.mcp.algocline.names import Names, names, open_names
+from everhold.fronts.mcp.algocline.answer import answers, is_repeated
+from everhold.fronts.mcp.algocline.names import names, open_names
 from everhold.fronts.mcp.algocline.reply import Refused
 from everhold.fronts.mcp.follow import Pulse
 from everhold.fronts.mcp.house import MOST_CODE, House
@@ -36,7 +36,6 @@ from everhold.packages.hosts import PROJECT
 from everhold.packages.lua import home
 from everhold.packages.lua.roots import Roots, roots
 from everhold.ports.program import Call
-from everhold.ports.said import Said
 from everhold.ports.store import Filter, Record
 from everhold.programs.lua.program import TEXT, LuaProgram
 from everhold.runtime import Runtime
@@ -48,7 +47,9 @@ _WAIT: Final = desk.WAIT
 
 
 class Told:
-    """Which step of each session clients of this process have been told of."""
+    """Which step of each session clients of this process have been told of; of the sessions told of last."""
+
+    MOST: Final = 10_000
 
     def __init__(self) -> None:
         self._steps: dict[str, int] = {}
@@ -57,7 +58,10 @@ class Told:
         return self._steps.get(session_id, -1)
 
     def note(self, session_id: str, step: int) -> None:
+        self._steps.pop(session_id, None)
         self._steps[session_id] = step
+        if len(self._steps) > self.MOST:
+            del self._steps[next(iter(self._steps))]
 
 
 class Desk:
@@ -101,7 +105,7 @@ class Desk:
         self, call: Call[Any], ctx: dict[str, Any], title: str, strategy: str | None, project: str | None, found: Roots
     ) -> str:
         metadata = {} if strategy is None else {"strategy": strategy}
-        if project is not None:
+        if found.pinned:  # else it finds the same without its project
             metadata[PROJECT] = str(home.project_root(project))
         status = await self._runtime.start(
             call, title=title, labels=log.LABELS, metadata=metadata, budget=Budget.read(ctx.get("budget")), wait=0
@@ -133,15 +137,15 @@ class Desk:
         record = await self._runtime.store.load(session_id)
         known = names(record)
         if record.head.ended or self._told.of(session_id) < record.head.n:
-            if _is_repeated(known, said):
+            if is_repeated(known, said):
                 return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
             if record.head.ended:
                 raise UnknownSession(session_id)
-        answers = _answers(known, said)
-        if not answers:
+        taken = answers(known, said)
+        if not taken:
             return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
         by = person.who(self._context)
-        status = await self._runtime.answer_many(session_id, answers, by=by, wait=0)
+        status = await self._runtime.answer_many(session_id, taken, by=by, wait=0)
         return await self._settled(status, seen=record.head.n)
 
     async def _settled(self, status: Status, *, seen: int) -> dict[str, JSON]:
@@ -275,41 +279,3 @@ def _read(file: str) -> str:
         raise Refused(f"Failed to read {file}: {error.strerror}") from None
     except (UnicodeDecodeError, ValueError, RuntimeError):  # also a NUL, or a user whose home nobody knows
         raise Refused(f"Failed to read {file}: it is not a file with UTF-8 text") from None
-
-
-def _is_repeated(known: Names, said: list[tools.Response]) -> bool:
-    """Whether this is what was answered last, word for word."""
-    if not known.latest:
-        return False
-    if len(said) == 1 and not said[0].query_id:
-        return len(known.latest) == 1 and same(known.answered[known.latest[0]].value, said[0].response)
-    return all(one.query_id in known.latest and same(known.answered[one.query_id].value, one.response) for one in said)
-
-
-def _answers(known: Names, said: list[tools.Response]) -> dict[str, Any]:
-    """The answers by our ids, without those that were given before."""
-    found: dict[str, Said] = {}
-    for one in said:
-        q = known.meant(one.query_id) if one.query_id else _sole(known)
-        before = known.answered.get(one.query_id)
-        if q is None:
-            is_same = before is not None and one.query_id in known.latest and same(before.value, one.response)
-            if before is None or not (is_same or known.is_of_now(before)):
-                raise Refused(f"Continue failed: unknown query_id: {one.query_id}", "unknown_query")
-            if not same(before.value, one.response):
-                raise Refused(f"Continue failed: already responded to query_id: {one.query_id}", "answer_conflict")
-            continue
-        usage = None if one.usage is None else Usage(one.usage.prompt_tokens, one.usage.completion_tokens)
-        there = found.setdefault(f"q-{q}", Said(one.response, usage))
-        if there.value != one.response:
-            raise Refused(f"Continue failed: already responded to query_id: {one.query_id}", "answer_conflict")
-    return found
-
-
-def _sole(known: Names) -> int:
-    if len(known.open) == 1:
-        return next(iter(known.open.values()))
-    if known.open:
-        words = f"{len(known.open)} queries pending; specify query_id explicitly"
-        raise Refused(f"Continue failed: invalid transition: {words}", "many_open_queries")
-    raise Refused("Continue failed: invalid transition: no pending queries", "no_open_query")

@@ -37,6 +37,7 @@ from everhold.ports.store import Filter, Record, Store
 LABELS: Final = {"profile": "algocline"}
 #: Where it is noted up to when all sessions that have ended have their log.
 MARK: Final = ".everhold-logged"
+LOCK: Final = ".everhold-notes.lock"
 HINT: Final = 100  # bytes of the first prompt in a list
 LISTED: Final = 50
 SHOWN: Final = 100_000
@@ -125,7 +126,7 @@ def noted(session_id: str, content: str, title: str | None) -> dict[str, JSON]:
     """Add a note to a log."""
     into = folder()
     file = _file(into, session_id)
-    with locked(into / f".{session_id}.lock"):
+    with locked(into / LOCK):
         doc = _doc(file)
         notes = doc.setdefault("notes", [])
         if not isinstance(notes, list):
@@ -135,7 +136,6 @@ def noted(session_id: str, content: str, title: str | None) -> dict[str, JSON]:
         meta = file.with_suffix(".meta.json")
         kept = _read(meta)
         write(meta, dumps(_meta(doc) if kept is None else {**kept, "notes_count": len(notes)}))
-    (into / f".{session_id}.lock").unlink(missing_ok=True)
     return {"session_id": session_id, "notes_count": len(notes)}
 
 

@@ -10,7 +10,7 @@ Rules
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -44,7 +44,17 @@ def told(status: Status, names: Names, *, option: str = "") -> dict[str, JSON]:
             return _asked(status.session_id, asked, names)
         case Finished():
             return _ended(status)
-    return reply.told(status, option=option)
+    shown = reply.told(status, option=option)
+    shown["next"] = _following(status.session_id, shown.get("for_people", ()))
+    return shown
+
+
+def _following(session_id: str, people: Sequence[Mapping[str, JSON]]) -> str:
+    look = f"call alc_status with session_id {session_id!r} to see how it goes on"
+    if not people:
+        return f"The session waits for something else than you; {look}."
+    typed = "; ".join(str(one["command"]) for one in people)
+    return f"Only a person can answer this, you cannot: tell the user to type `{typed}`, then {look}."
 
 
 def _asked(session_id: str, asked: tuple[OpenQuery, ...], names: Names) -> dict[str, JSON]:
