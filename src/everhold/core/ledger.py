@@ -74,6 +74,8 @@ class Ledger:
         """Enter what an answer cost; one that cost nothing, or was not counted, leaves no entry."""
         if usage is None:
             return
+        for part in usage.parts:
+            self.add(source, part)
         cost = tokens(usage)
         if cost.total or cost.reasoning:
             key = source, usage.model
@@ -112,6 +114,15 @@ class Ledger:
             found = found.plus(cost)
         return found
 
+    @property
+    def usage(self) -> Usage | None:
+        """All of it as what one answer cost, model by model; None if it cost nothing."""
+        models: dict[str, Tokens] = {}
+        for _, model, cost in self:
+            models[model] = models.get(model, Tokens()).plus(cost)
+        parts = [_usage(model, cost) for model, cost in models.items()]
+        return None if not parts else parts[0] if len(parts) == 1 else Usage(parts=parts)
+
     def report(self) -> dict[str, JSON]:
         """The ledger as people read it: everything, by source, by model, and by both."""
         return {
@@ -127,3 +138,14 @@ class Ledger:
         for key, cost in sorted(self._entries.items()):
             found[key[part]] = found.get(key[part], Tokens()).plus(cost)
         return {name: cost.json() for name, cost in found.items()}
+
+
+def _usage(model: str, cost: Tokens) -> Usage:
+    return Usage(
+        prompt_tokens=cost.context,
+        completion_tokens=cost.output,
+        cache_read_tokens=cost.cache_read,
+        cache_write_tokens=cost.cache_write,
+        reasoning_tokens=cost.reasoning,
+        model=model,
+    )

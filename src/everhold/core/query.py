@@ -96,6 +96,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     model: str = ""
+    parts: list[Usage] = []  # where several models were asked: each by itself, in the place of the counts above
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

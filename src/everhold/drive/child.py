@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import sha256
 
+import msgspec
+
 from everhold.core.codec import JSON
-from everhold.core.journal import Opened
+from everhold.core.journal import Delivery, Opened
+from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
+from everhold.core.query import Usage
 from everhold.core.session import Birth, Head, Seed, SessionId, State
 from everhold.core.status import Outcome, Raised, Returned
 
@@ -43,9 +48,20 @@ def child_birth(parent: Birth, entry: Opened, at: float) -> tuple[Birth, Head]:
     return birth, Head(0, 1, State.RUNNING, -1, 0, None, at, Metrics())
 
 
-def child_end(birth: Birth, outcome: Outcome) -> dict[str, JSON]:
-    """A child's end, as its parent's answer."""
+def spent(deliveries: Iterable[Delivery]) -> Usage | None:
+    """What the answers of a session cost."""
+    found = Ledger()
+    for delivery in deliveries:
+        for answer in delivery.answers:
+            found.add("", answer.usage)
+    return found.usage
+
+
+def child_end(birth: Birth, outcome: Outcome, cost: Usage | None = None) -> dict[str, JSON]:
+    """A child's end, as its parent's answer, with what it has cost."""
     q = birth.parent_query
+    if cost is not None:
+        return {**child_end(birth, outcome), "usage": msgspec.to_builtins(cost)}
     if isinstance(outcome, Returned):
         return {"q": q, "value": outcome.value}
     state = "failed" if isinstance(outcome, Raised) else "was cancelled"

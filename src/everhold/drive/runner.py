@@ -31,7 +31,7 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query, Usage, number
 from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
 from everhold.core.status import Accepted, Finished, OpenQuery, Outcome, Paused, Running, Status, Stopped
-from everhold.drive.child import child_end, child_id
+from everhold.drive.child import child_end, child_id, spent
 from everhold.drive.dispatch import Dispatch, fitted
 from everhold.drive.doubt import decided
 from everhold.drive.ingress import Door, Given, answerable, same_answer, settle
@@ -381,7 +381,11 @@ class Runner:
             if entry.query.kind is Kind.SESSION:
                 child = await self._store.load(child_id(live.birth, entry))
                 if child.head.ended:
-                    answers.append(msgspec.convert(child_end(child.birth, finished(child).outcome), Answer))
+                    answers.append(
+                        msgspec.convert(
+                            child_end(child.birth, finished(child).outcome, spent(child.deliveries)), Answer
+                        )
+                    )
         return answers
 
     async def fork(self, session_id: str, birth: Birth, at: int | None, given: Given | None) -> Status:

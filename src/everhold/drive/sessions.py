@@ -163,7 +163,7 @@ class Sessions:
         if said.outcome is not None:
             self._ended(live)
             self.jobs.pop(live.id, None)
-        if live.head.due_at != due or said.outcome is not None or live.head.mail or _bears(said):
+        if live.head.due_at != due or said.outcome is not None or live.head.mail or said.told or _bears(said):
             self.poke()
         if self._observed:
             self._tell(live, said)

@@ -41,6 +41,7 @@ class Said(msgspec.Struct):
     outcome: Outcome | None
     dispatch: list[Query]  # queries this process now works on
     closed: list[int] = []  # queries on which nobody works any more
+    told: bool = False  # another session was told something
 
 
 class Way(msgspec.Struct):
@@ -109,6 +110,9 @@ class Stepper:
     def _take(self, live: Live, way: Way, delivery: Delivery, reply: Reply) -> list[Query]:
         """Take a delivery and the program's reply into account."""
         way.deliveries.append(delivery)
+        if reply.withdrawn:
+            way.letters = [*way.letters, *_given_up(live, reply.withdrawn, way.at)]
+            way.said.told = bool(way.letters)
         live.fold(delivery)
         live.timer = reply.due
         if reply.outcome is not None:
@@ -357,8 +361,18 @@ class Stepper:
         if live.record and last is not None:
             last.record = dict(live.record)  # whole, so that the end alone tells what was recorded
         if live.birth.parent is not None:
-            end = Letter("answer", child_end(live.birth, outcome), at, to=live.birth.parent)
+            cost = getattr(live.execution, "spent", None)
+            told = child_end(live.birth, outcome, None if cost is None else cost.usage)
+            end = Letter("answer", told, at, to=live.birth.parent)
             change.letters = [*change.letters, end]
+
+
+def _given_up(live: Live, withdrawn: list[int], at: float) -> list[Letter]:
+    """What is told to children that live only as long as somebody waits for them."""
+    entries = [
+        live.opened[q] for q in withdrawn if q in live.opened and (live.opened[q].query.options or {}).get("bound")
+    ]
+    return [Letter("cancel", f"{live.id} gave up waiting", at, to=child_id(live.birth, entry)) for entry in entries]
 
 
 def _is_placed(query: Query) -> bool:

@@ -34,7 +34,7 @@ from everhold.core.journal import Delivery, Opened, open_from, open_queries
 from everhold.core.query import Kind
 from everhold.core.session import Birth, Head, SessionId, State
 from everhold.drive import redact
-from everhold.drive.child import child_end
+from everhold.drive.child import child_end, spent
 from everhold.drive.doubt import put
 from everhold.drive.exported import (
     Carried,
@@ -367,7 +367,8 @@ def _notices(opened: dict[int, Opened], working: set[int]) -> Iterator[Notice]:
 async def _tell_parent(store: Store, child: Birth) -> None:
     """Tell a parent that arrived before its child had ended; it was written while it still waited."""
     assert child.parent is not None
-    ended = child_end(child, finished(await store.load(child.id)).outcome)
+    whole = await store.load(child.id)
+    ended = child_end(child, finished(whole).outcome, spent(whole.deliveries))
     while True:
         try:
             record = await store.load(child.parent, since=-1)

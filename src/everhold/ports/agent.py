@@ -13,6 +13,7 @@ from everhold.core.journal import Notes
 from everhold.core.query import Kind, Rerun, Usage
 from everhold.core.turn import Settled
 from everhold.ports.context import Context
+from everhold.ports.program import Call
 
 
 class Stage(Context, Protocol):
@@ -40,6 +41,13 @@ class Stage(Context, Protocol):
 
     def note(self, *nodes: Node, leaf: str | UnsetType | None = ..., settled: Settled | None = None) -> None:
         """Add to the conversation, with the step that is under way."""
+        ...
+
+    async def delegate(self, call: Call[Any], *, title: str = "", source: str = "") -> tuple[int, Any]:
+        """Begin a child session, and return the number of the query with how the child ended.
+
+        What it costs is entered under `source`; it is cancelled as soon as nobody waits for it.
+        """
         ...
 
     cost: Usage | None  #: what the last answer of a model to `put` cost, if that was counted

@@ -271,14 +271,20 @@ class PythonContext:
             task.made, task.asked, task.drawn = counters
 
     def spawn(self, call: Call[Any], *, title: str = "") -> PythonChild:
+        return self._spawn(call, title=title)[1]
+
+    async def delegate(self, call: Call[Any], *, title: str = "", source: str = "") -> tuple[int, Any]:
+        q, child = self._spawn(call, title=title, source=source, bound=True)
+        return q, await child
+
+    def _spawn(self, call: Call[Any], **more: Any) -> tuple[int, PythonChild]:
         execution = self._execution
         program = _call(call).program
         query = self._query(Kind.SESSION, name=program.ref, args=call.args)
         child = self.child_id(query)
-        options = {"version": program.version, "id": child, "title": title}
+        options = {"version": program.version, "id": child, **more}
         query = msgspec.structs.replace(query, options={k: v for k, v in options.items() if v})
-        pending = execution.ask(query, Any, child=call)
-        return PythonChild(child, pending)
+        return query.q, PythonChild(child, execution.ask(query, Any, child=call))
 
     def child_id(self, query: Query) -> str:
         drawn = sha256(f"{self._execution.seed()}/{query.key}".encode()).hexdigest()

@@ -25,6 +25,7 @@ from everhold.core.errors import (
     VersionMissing,
 )
 from everhold.core.journal import Notes, Reply
+from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Query, Usage
 from everhold.core.schema import fit, unfit
@@ -77,6 +78,7 @@ class PythonExecution:
         self.record: dict[str, JSON] = {}
         self.asked_count = 0
         self.llm_asked = 0  # llm queries of this delivery, for budgets
+        self.spent = Ledger()  # what its answers cost
         self._effects: dict[int, Callable[[], Any]] = {}
         self._children: dict[int, Call[Any]] = {}
         self._pending: dict[int, Pending] = {}
@@ -148,6 +150,7 @@ class PythonExecution:
             return
         if answer.usage is not None:
             pending.usage = answer.usage
+            self.spent.add("", answer.usage)
         if answer.error is not None:
             pending.set_exception(_raised(answer))
         elif pending.type is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from everhold.core.codec import JSON, dumps
 from everhold.core.errors import AnswerFailed, AnswerRefused
-from everhold.core.tool import DENIED, LATER, MISFIT, UNSURE, Confirm, Deny, Later, Wanted, digest, recorded
+from everhold.core.tool import DENIED, LATER, MISFIT, UNSURE, Confirm, Deny, Later, Wanted, Window, digest, recorded
 from everhold.drive.agent.policy import Policy, decided
 from everhold.ports.attachment import keep
 from everhold.ports.tool import Tool, ToolContext
@@ -35,7 +35,7 @@ async def act(tool: Tool, wanted: Wanted, policies: Sequence[Policy], approved: 
         context.stop()
     if isinstance(value, Later):
         raise AnswerFailed(recorded(value), LATER)
-    return await _shown(tool, tool.result(value))
+    return await shown(tool.result(value), tool.output)
 
 
 def misfit(error: AnswerRefused) -> str:
@@ -68,18 +68,17 @@ def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         raise RuntimeError(f"StopIteration: {error.value}") from error
 
 
-async def _shown(tool: Tool, result: JSON) -> JSON:
+async def shown(result: JSON, window: Window | None) -> JSON:
     """The result, or as much of it as the model is shown; all of it is kept."""
-    window = tool.output
     if window is None or _has_pictures(result):
         return result
     text = result if isinstance(result, str) else dumps(result)
-    shown = window.cut(text)
-    if shown is None:
+    part = window.cut(text)
+    if part is None:
         return result
     kept = await keep(text, "text/plain" if isinstance(result, str) else "application/json")
-    note = window.note(text, shown, kept.id)
-    return f"{shown}\n{note}" if window.keep == "head" else f"{note}\n{shown}"
+    note = window.note(text, part, kept.id)
+    return f"{part}\n{note}" if window.keep == "head" else f"{note}\n{part}"
 
 
 def _has_pictures(result: JSON) -> bool:

@@ -11,12 +11,16 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from everhold.core.codec import JSON
 from everhold.core.errors import BadArguments, UnknownProgram
+from everhold.drive.agent.code import Code, executors_of
 from everhold.drive.agent.life import Life
 from everhold.drive.agent.policy import Policy, policies_of
+from everhold.drive.agent.skills import skill_tool, skills_of, told
+from everhold.drive.agent.subagents import TASK, settled, subagents_of
 from everhold.hooks import plugins_of
 from everhold.ports.agent import Stage
 from everhold.ports.program import REGISTRY, Program, register
@@ -34,6 +38,9 @@ class Agent(Program[..., Any]):
         tools: Sequence[Any] = (),
         plugins: Sequence[Any] = (),
         policy: Any = None,
+        subagents: Sequence[Any] = (),
+        skills: Sequence[str | Path] = (),
+        code: Any = None,
         returns: Any = None,
         max_turns: int = 12,
         max_tokens: int = 4096,
@@ -45,9 +52,17 @@ class Agent(Program[..., Any]):
         if max_turns < 1:
             raise BadArguments("Agent", f"max_turns should be 1 or more, got {max_turns}")
         self.model = model
-        self.instructions = instructions
+        self.skills = skills_of(skills)
+        self.instructions = told(instructions, self.skills)
         self.plugins = plugins_of(plugins)
-        self.tools: tuple[Tool, ...] = tools_of([*tools, *(one for plugin in self.plugins for one in plugin.tools)])
+        self.subagents = subagents_of(subagents)
+        self.executors = executors_of(code)
+        own: list[Tool] = [skill_tool(self.skills)] if self.skills else []
+        own += [Code(self.executors, language) for language in self.executors]
+        plugged = [one for plugin in self.plugins for one in plugin.tools]
+        self.tools: tuple[Tool, ...] = tools_of([*own, *tools, *plugged])
+        if self.subagents and any(one.name == TASK for one in self.tools):
+            raise BadArguments("tools", f"{TASK!r} is the name of the tool that reaches the subagents")
         self.policy: tuple[Policy, ...] = policies_of(policy)
         self.returns = returns
         self.max_turns = max_turns
@@ -66,8 +81,8 @@ class Agent(Program[..., Any]):
         if name is not None:
             register(self)
 
-    async def _held(self, ctx: Stage, task: str | None = None) -> Any:
-        life = Life(ctx, self)
+    async def _held(self, ctx: Stage, task: str | None = None, within: dict[str, Any] | None = None) -> Any:
+        life = Life(ctx, settled(self, within))
         return await life.serve() if task is None else await life.once(task)
 
     # ---- how other processes find it

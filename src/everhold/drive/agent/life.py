@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import EverholdError, TurnStopped
+from everhold.core.errors import AnswerFailed, EverholdError, TurnStopped
 from everhold.core.graph import Graph, Node, NodeKind, View, applicable, text
 from everhold.core.ledger import TURN, Ledger, tokens
 from everhold.core.message import Role
@@ -60,7 +60,7 @@ class Life:
         self.toolbox = Toolbox(guarded, agent.tools, agent.concurrency, policies)
         self.prompt = Prompt()
         self.options = Options()
-        self.turn, self.rounds, self.started = 0, 0, 0.0
+        self.turn, self.rounds, self.started, self.began = 0, 0, 0.0, 0.0
         self.most = agent.max_turns  # rounds of a turn
         self.spent, self.spent_now = Ledger(), Ledger()  # in all, and in this turn
         self.context = 0  # tokens that the model last had before its eyes
@@ -105,6 +105,7 @@ class Life:
 
     async def _begin(self) -> None:
         """The session begins, once in its life: plugins may give it options."""
+        self.began = self.ctx.now().timestamp()
         self._agree()
         for _, _, one in await self.decide("before_session"):
             if isinstance(one, SetOptions):
@@ -155,6 +156,7 @@ class Life:
         self.turn, self.ordinal, self.rounds, self._cancelled = self.turn + 1, 0, 0, None
         self.taken, self.turn_options, self.contributions, self.verdicts = [], {}, [], {}
         self.switched, self.instructions = 0, ""
+        self.toolbox.turn = self.turn
         self.spent_now, self.started = Ledger(), self.ctx.now().timestamp()
         self._agree()
         match given:
@@ -242,6 +244,7 @@ class Life:
             round=self.rounds,
             now=self.ctx.now().timestamp(),
             started=self.started,
+            began=self.began,
             frame=self.graph.frame,
             options=self.effective,
             usage=self.spent.copy(),
@@ -269,7 +272,7 @@ class Life:
             asks = [one for _, _, one in found if isinstance(one, Ask)]
             if not asks:
                 return found
-            said = (*said, *[await self.complete(ask) for ask in asks])
+            said = (*said, *[await self._completed(ask) for ask in asks])
 
     def tell(self, hook: str, *arguments: Any) -> None:
         """Tell the plugins, once this is kept."""
@@ -310,6 +313,14 @@ class Life:
         marks = self._marks(options, source)
         effect = functools.partial(self._in_full, view, {**options, **marks}, system)
         return await self._put(effect, source, args=msgspec.to_builtins(view), options=marks or None)
+
+    async def _completed(self, ask: Ask) -> JSON:
+        """A model's words for a plugin; None if it has none."""
+        try:
+            return await self.complete(ask)
+        except AnswerFailed as error:
+            self.ctx.log(f"the model could not be asked for {ask.source}: {error}", "warn")
+            return None
 
     async def complete(self, ask: Ask) -> JSON:
         """Ask a model something beside the conversation, and return its words."""

@@ -3,7 +3,7 @@
 | what happens | outcome |
 |---|---|
 | the model has nothing more to do | `answered`, with a value if the agent returns one |
-| a plugin says that it is done (`Finish`) | `answered`, with its value |
+| a plugin (`Finish`) or a program of the model's (`finish`) says that it is done | `answered`, with its value |
 | it still calls tools when its rounds are used up, and in the one round of grace | `max_turns` |
 | somebody cancels the turn | `cancelled` |
 | a plugin stops it (`Abort`) | `aborted` |
@@ -87,6 +87,8 @@ class Rounds:
                 await self._work(reply.calls)
                 if life.toolbox.failed is not None:
                     return life.toolbox.failed
+                if life.toolbox.finish:
+                    return self._finished(life.toolbox.finish[0])
                 await self.checkpoint()
 
     async def _begin(self) -> None:
@@ -171,6 +173,16 @@ class Rounds:
         self._repaired += 1
         self.life.say(Role.USER, None, f"This does not fit: {wrong}. {self.wanted(self.life.agent.returns)}")
         return None
+
+    def _finished(self, value: JSON) -> TurnOutcome:
+        """A tool ended the turn, with a value in the place of the model's last words."""
+        returns = self.life.agent.returns
+        try:
+            found = value if returns is None else read(value, schema_of(returns))
+        except AnswerRefused as error:
+            return TurnFailed(f"a tool finished with what does not fit: {error}", error.code)
+        self.life.say(Role.ASSISTANT, None, value if isinstance(value, str) and value else dumps(value))
+        return Answered(found)
 
     @staticmethod
     def wanted(returns: Any) -> str:

@@ -22,6 +22,7 @@ from everhold.core.schema import read
 from everhold.core.tool import DENIED, LATER, UNSURE, Wanted, confirm_of, digest, key_of, later_of
 from everhold.core.turn import TurnFailed
 from everhold.drive.agent.act import act, misfit
+from everhold.drive.agent.inner import Inner
 from everhold.drive.agent.policy import Policy
 from everhold.drive.agent.reply import ToolCall
 from everhold.ports.agent import Stage
@@ -37,7 +38,7 @@ class Toolbox:
     """The tools of one agent."""
 
     def __init__(self, ctx: Stage, tools: Sequence[Tool], concurrency: int, policies: Sequence[Policy] = ()) -> None:
-        self._ctx = ctx
+        self.ctx = ctx
         self._tools = {tool.name: tool for tool in tools}
         self._policies = policies
         self._free = asyncio.Semaphore(concurrency)
@@ -45,6 +46,8 @@ class Toolbox:
         self._called = 0  # calls of this session so far
         self.answers: dict[int, JSON] = {}  # of the calls that blocks name
         self.failed: TurnFailed | None = None  # set by a call that takes its turn down
+        self.finish: list[JSON] = []  # at most one: set by a call that ends its turn
+        self.turn = 0
 
     @property
     def specs(self) -> list[JSON]:
@@ -53,9 +56,16 @@ class Toolbox:
 
     async def run(self, calls: Sequence[ToolCall]) -> list[JSON]:
         """Call them all, and return the results in the order of the calls."""
-        self.failed = None
+        self.failed, self.finish = None, []
         first, self._called = self._called, self._called + len(calls)
         return list(await asyncio.gather(*(self._one(call, first + index) for index, call in enumerate(calls))))
+
+    async def also(self, calls: Sequence[ToolCall]) -> list[tuple[bool, JSON]]:
+        """Call more tools, for one that is held by the loop."""
+        first, self._called = self._called, self._called + len(calls)
+        found: list[Any] = await asyncio.gather(*(self._one(call, first + index) for index, call in enumerate(calls)))
+        contents = [self.answers[block["q"]] if "q" in block else block["content"] for block in found]
+        return [(bool(block.get("is_error")), content) for block, content in zip(found, contents, strict=True)]
 
     async def _one(self, call: ToolCall, ordinal: int) -> JSON:
         tool = self._tools.get(call.name)
@@ -66,7 +76,7 @@ class Toolbox:
             given: Any = read(call.input, tool.schema)
         except AnswerRefused as error:
             return _wrong(call, misfit(error))
-        session_id = self._ctx.session_id
+        session_id = self.ctx.session_id
         wanted = Wanted(
             tool=tool.name,
             input=given,
@@ -80,7 +90,9 @@ class Toolbox:
     async def _do(self, tool: Tool, call: ToolCall, wanted: Wanted, approved: str | None = None) -> JSON:
         """Run it, or find out what else it came to."""
         try:
-            return self._named(call, await self._run(tool, wanted, approved))
+            answered = await self._run(tool, wanted, approved)
+            q, found = await tool.held(self, wanted) if isinstance(tool, Inner) else answered
+            return call.result(found) if q is None else self._named(call, (q, found))
         except OutcomeUnknown:
             words = f"The outcome of {tool.name} is unknown: it was started and may or may not have happened."
             return call.result(words, error=True)
@@ -103,7 +115,7 @@ class Toolbox:
             if tool.name in self._places:
                 await places.enter_async_context(self._places[tool.name])
             await places.enter_async_context(self._free)
-            return await self._ctx.put(
+            return await self.ctx.put(
                 Kind.CALL, effect, name=tool.name, args=wanted.input, rerun=tool.rerun, options=options
             )
 
@@ -118,7 +130,7 @@ class Toolbox:
         """Ask a person about exactly this call; run it if the answer is yes."""
         why, bound = confirm_of(verdict), digest(wanted.tool, wanted.input)
         try:
-            _, yes = await self._ctx.put(
+            _, yes = await self.ctx.put(
                 Kind.APPROVAL,
                 name=tool.name,
                 args={"tool": tool.name, "input": wanted.input, "call": wanted.call_id, "digest": bound},
@@ -141,7 +153,7 @@ class Toolbox:
         """Wait until somebody outside gives the result."""
         later = later_of(recorded)
         try:
-            answered = await self._ctx.put(
+            answered = await self.ctx.put(
                 Kind.TOOL,
                 name=wanted.tool,
                 args=wanted.input,
