@@ -51,9 +51,11 @@ def update(project: str | Path | None = None) -> dict[str, Any]:
         except BadPackage as error:
             errors.append(_of(name, str(error)))
             kept += [before[name]] if name in before else []
-    order = list(needs)
     with one.guarded():
-        one.write_lock(sorted([*resolved, *kept], key=lambda entry: order.index(entry.name)))
+        order = list(one.needs())
+        fresh = [entry for entry in one.locked() if entry.name not in needs]  # somebody was here meanwhile
+        entries = [entry for entry in (*resolved, *kept, *fresh) if entry.name in order]
+        one.write_lock(sorted(entries, key=lambda entry: order.index(entry.name)))
     told = {"resolved": len(resolved), "errors": errors, "alc_lock": str(one.lock)}
     return told | stubs.written(at)
 

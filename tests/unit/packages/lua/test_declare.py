@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from everhold.core.errors import BadPackage, BadPackageFile
+from everhold.packages.lua import declare
 from everhold.packages.lua.home import Home
-from everhold.packages.lua.project import Locked, Project
+from everhold.packages.lua.project import Locked, Need, Project
 from everhold.packages.lua.roots import roots
 from everhold.packages.lua.source import INSTALLED, Folder, Git
 from everhold.packages.lua.verbs import init, install, migrate, update
@@ -161,6 +162,22 @@ def test_a_repository_without_the_package_is_told(project: Project, tmp_path: Pa
 def test_without_a_project_nothing_is_resolved(nowhere: Path) -> None:
     with pytest.raises(BadPackage, match=r"No alc.toml found. Run alc_init first."):
         update()
+
+
+def test_what_somebody_adds_meanwhile_is_kept(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resolving may take a minute, and holds no lock for it."""
+    install(str(package(tmp_path / "src" / "debate")))
+    resolve = declare._resolved
+
+    def slow(name: str, need: Need, *more: object) -> Locked:
+        install(str(package(tmp_path / "src" / "order")))
+        return resolve(name, need, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(declare, "_resolved", slow)
+    update()
+    assert project.locked() == [Locked("debate", INSTALLED), Locked("order", INSTALLED)]
 
 
 # An old lock

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -342,6 +344,33 @@ def test_who_dies_between_two_renames_leaves_a_whole_package(tmp_path: Path, hom
     tree.mend(home.packages)
     assert os.listdir(home.packages) == ["debate"]
     assert "Says old" in (home.packages / "debate" / "init.lua").read_text()
+
+
+def test_a_disk_that_is_full_leaves_the_old_package(
+    tmp_path: Path, home: Home, nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = package(tmp_path / "src" / "debate", "1", says="old")
+    install(str(folder))
+    package(folder, "2", says="new", more="return 1")
+
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", full)
+        with pytest.raises(BadPackage, match=r"Failed to copy package: .*No space left"):
+            install(str(folder))
+    assert "Says old" in (home.packages / "debate" / "init.lua").read_text()
+    assert entries(home)["debate"].version == "1"
+    install(str(folder))
+    assert sorted(os.listdir(home.packages)) == ["debate"]
+
+
+def test_a_submodule_brings_no_git_either(tmp_path: Path, home: Home, nowhere: Path) -> None:
+    folder = package(tmp_path / "src" / "debate")
+    (folder / ".git").write_text("gitdir: ../.git/modules/debate")
+    install(str(folder))
+    assert os.listdir(home.packages / "debate") == ["init.lua"]
 
 
 KILLED = """

@@ -84,6 +84,12 @@ def test_dotted_keys_can_go() -> None:
     )
 
 
+def test_signs_within_quotes_and_lists_of_tables_mislead_nobody() -> None:
+    text = '[[more]]\n"a=b" = 1\n[packages]\n"x=y" = "="  # =\n[[more]]\npackages = 1\n'
+    assert drop(text, ("packages", "x=y")) == text.replace('"x=y" = "="  # =\n', "")
+    assert put(text, ("packages", "z"), "*") == text.replace("# =\n", '# =\nz = "*"\n')
+
+
 def test_an_entry_of_an_inline_table_is_left_alone() -> None:
     with pytest.raises(ValueError, match="a form that cannot be edited"):
         drop('packages = { x = "1", y = "2" }\n', ("packages", "x"))
