@@ -15,6 +15,8 @@ from everhold.core.errors import BadArguments, UnknownQuery, UnknownSession
 from everhold.core.journal import Delivery
 from everhold.core.query import Kind, Query
 from everhold.core.status import Status
+from everhold.core.query import Query
+from everhold.drive.agent import inquiry
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.life import INPUT
 from everhold.drive.agent.observe import Event
@@ -80,6 +82,13 @@ class Agents(Archive):
     async def _say(self: Any, session_id: str, said: dict[str, JSON]) -> None:
         """Tell a conversation something; it is kept until its program hears it."""
         await self._runner.signal(session_id, INPUT, said)
+
+    async def _in_full(self: Any, session_id: str, query: Query) -> Query:
+        """A question as whoever answers it sees it, also where the journal has it by reference."""
+        if not inquiry.by_reference(query):
+            return query
+        record = await self.store.load(session_id)
+        return inquiry.read([query], record.deliveries)[query.q]
 
     def _watched(self: Any, session_id: str) -> AbstractContextManager[asyncio.Future[None]]:
         """A future that is done as soon as a session may have changed."""
