@@ -292,7 +292,7 @@ class Runtime(Agents):
         """The open questions of all sessions, oldest first."""
         wanted = None if kind is None else _kind(kind)
         rows = await self.store.inbox(kind=wanted, to=to, limit=limit)
-        return [OpenQuery(birth.id, query, at) for birth, query, at in rows]
+        return [OpenQuery(birth.id, await self._in_full(birth.id, query), at) for birth, query, at in rows]
 
     async def sessions(
         self,

@@ -31,6 +31,7 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query, Usage, number
 from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
 from everhold.core.status import Accepted, Finished, OpenQuery, Outcome, Paused, Running, Status, Stopped
+from everhold.drive.agent import inquiry
 from everhold.drive.child import child_end, child_id, spent
 from everhold.drive.dispatch import Dispatch, fitted
 from everhold.drive.doubt import decided
@@ -447,10 +448,19 @@ class Runner:
         kept = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
         working = {effect.q: effect.worker for effect in record.effects}
         waiting = {q: entry for q, entry in opened.items() if q not in kept}
+        referring = [entry.query for entry in waiting.values() if inquiry.by_reference(entry.query)]
+        if referring and not all(query.q in working for query in referring):
+            whole = inquiry.read(referring, (await self._store.load(session_id)).deliveries)
+            for q, query in whole.items():
+                waiting[q] = msgspec.structs.replace(waiting[q], query=query)
         return standing(record.birth, record.head, waiting, working)
 
     def _standing(self, live: Live) -> Status:
-        return standing(live.birth, live.head, live.opened, live.working)
+        effect, opened = live.execution.effect, live.opened
+        for q, entry in live.opened.items():
+            if inquiry.by_reference(entry.query) and q not in live.working:
+                opened = {**opened, q: msgspec.structs.replace(entry, query=inquiry.live(entry.query, effect(q)))}
+        return standing(live.birth, live.head, opened, live.working)
 
     def _after(self, live: Live, said: Said) -> Status:
         """Where a session stands after a step."""

@@ -15,6 +15,7 @@ from everhold.core.log import LogEntry, LogRing, Progress
 from everhold.core.query import Answer, Kind, Query, QueryId
 from everhold.core.status import HISTORY, Facts, OpenQuery, Outcome
 from everhold.core.usage import asked, price, wrote
+from everhold.drive.agent import inquiry
 from everhold.drive.ingress import answerable
 from everhold.ports.store import Record
 
@@ -113,7 +114,9 @@ def _open(record: Record) -> list[OpenQuery]:
     kept = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
     working = {effect.q: effect.worker for effect in record.effects}
     waiting = {q: entry for q, entry in open_queries(record.deliveries).items() if q not in kept}
-    return [OpenQuery(record.birth.id, entry.query, entry.at) for entry in answerable(waiting, working)]
+    shown = answerable(waiting, working)
+    whole = inquiry.read([e.query for e in shown if inquiry.by_reference(e.query)], record.deliveries)
+    return [OpenQuery(record.birth.id, whole.get(entry.query.q, entry.query), entry.at) for entry in shown]
 
 
 def _aside(deliveries: Iterable[Delivery]) -> tuple[LogRing, Progress | None]:

@@ -73,7 +73,7 @@ def _show(query: OpenQuery, name: str) -> None:
     click.secho("\n" + " · ".join(facts), fg="cyan")
     if query.system:
         click.secho(f"system: {clean(query.system)}", dim=True)
-    for message in query.messages or ():
+    for message in () if query.prompt else query.messages or ():
         click.echo(clean(f"{message.get('role')}: {message.get('content')}"))
     click.echo(clean(query.prompt or query.name))
     if query.schema is not None and query.kind is not Kind.APPROVAL:

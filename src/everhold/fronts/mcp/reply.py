@@ -184,7 +184,7 @@ def _shown(value: Any) -> str:
 
 _SAID: Final = frozenset({"status", "session_id", "title", "queries", "for_people", "next"})
 _ASKED: Final = frozenset(
-    {"query_id", "prompt", "system", "max_tokens", "grounded", "underspecified", "messages", "schema", "options"}
+    {"query_id", "prompt", "system", "max_tokens", "grounded", "underspecified", "messages", "schema", "options", "args"}
 )
 
 
@@ -203,7 +203,7 @@ def _question(query_id: str, asked: Mapping[str, Any]) -> str:
     lines = [f"Question {query_id} ({', '.join(facts)}):"]
     if asked.get("system"):
         lines.append(f"[system] {asked['system']}")
-    if asked.get("messages"):
+    if asked.get("messages") and "leaf" not in (asked.get("args") or {}):  # else the prompt has them as text
         lines.append(dumps(asked["messages"]))
     lines.append(str(asked["prompt"]))
     if asked.get("schema"):
