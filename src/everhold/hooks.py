@@ -98,7 +98,8 @@ class ReplaceResult(Directive, frozen=True, tag="replace_result"):
 
 
 class Ask(Directive, frozen=True, tag="ask"):
-    """Ask a model something beside the conversation, then call the hook again: `moment.said` has the answers so far.
+    """Ask a model something beside the conversation, then call the hook again: `moment.said` has the answers so far,
+    and None where the model could not be asked.
 
     It is a question like any other (kept, replayed, answerable by people), and its tokens are entered under `source`.
     """
@@ -165,6 +166,7 @@ class Moment:
         round: int,
         now: float,
         started: float,
+        began: float,
         frame: Frame,
         options: dict[str, JSON],
         usage: Ledger,
@@ -177,7 +179,7 @@ class Moment:
     ) -> None:
         self.session_id, self.root = session_id, root  #: root: no other session began this one
         self.turn, self.round = turn, round  #: both are counted from 1; 0 is before the first
-        self.now, self.started = now, started  #: seconds; when the turn began
+        self.now, self.started, self.began = now, started, began  #: seconds: now, and when turn and session began
         self.frame, self.options = frame, options
         self.usage, self.turn_usage = usage, turn_usage  #: what was spent, in all and in this turn
         self.context = context  #: tokens that the model last had before its eyes, if they were counted

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from everhold.agents.framing import Framing, checked
 from everhold.agents.reading import ALL, Reading
 from everhold.agents.state import ReadView, Snapshot, Stored, adopted, read_view, snapshot, stored
 from everhold.core.codec import JSON, plain, same
@@ -29,6 +30,7 @@ from everhold.core.status import Finished, OpenQuery, Paused, Status
 from everhold.core.turn import Answered, Settled, TurnOutcome
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.observe import Event, EventKind
+from everhold.hooks import stored as kept
 
 if TYPE_CHECKING:
     from everhold.runtime import Runtime
@@ -61,7 +63,7 @@ class Turn(msgspec.Struct, frozen=True):
         return self.outcome.value if isinstance(self.outcome, Answered) else None
 
 
-class AgentSession:
+class AgentSession(Framing):
     """One conversation."""
 
     def __init__(self, runtime: Runtime, agent: Agent, session_id: str, residency: str = ALL) -> None:
@@ -70,21 +72,29 @@ class AgentSession:
 
     # ---- talking
 
-    async def send(self, content: Words, *, id: str | None = None, wait: float | None = None) -> Turn:
+    async def send(
+        self,
+        content: Words,
+        *,
+        id: str | None = None,
+        wait: float | None = None,
+        options: Mapping[str, JSON] | None = None,
+    ) -> Turn:
         """Say something, and return when the turn has settled or somebody outside has to answer.
 
         With an `id`, the same input again is the same turn, also from another process; other words under it are a
-        conflict. Raises `TurnWaiting` while a person is asked something.
+        conflict. Raises `TurnWaiting` while a person is asked something. `options` are laid over those of the session,
+        for this turn only.
         """
-        said = _said(content)
-        input_id = await self._say(said, id)
+        said = self._kept(content)
+        input_id = await self._say(said, id, options)
         turn = await self.turn(input_id, wait=wait)
         self._same(input_id, said)  # another process may have been quicker
         return turn
 
     async def stream(self, content: Words, *, id: str | None = None) -> AsyncIterator[Event]:
         """Say something, and give what happens, as it happens: until the turn settles or somebody has to answer."""
-        said = _said(content)
+        said = self._kept(content)
         cursor = await self._runtime._here(self.id)
         input_id = await self._say(said, id)
         await self._reading.refresh()
@@ -122,7 +132,7 @@ class AgentSession:
     async def steer(self, content: Words, *, id: str | None = None) -> str:
         """Say something to the turn under way: the model hears it in its next round. Returns the id of the input."""
         input_id = id or _new()
-        await self._runtime._say(self.id, {"do": "steer", "id": input_id, "content": _said(content)})
+        await self._runtime._say(self.id, {"do": "steer", "id": input_id, "content": self._kept(content)})
         return input_id
 
     async def cancel_turn(self, reason: str = "") -> Turn | None:
@@ -232,9 +242,14 @@ class AgentSession:
         await self._reading.refresh()
         return self._reading.told
 
-    async def _say(self, said: list[JSON], given_id: str | None) -> str:
+    def _kept(self, content: Words) -> list[JSON]:
+        """What somebody said, as it is written down."""
+        return list(kept(self.agent.plugins, _said(content)))
+
+    async def _say(self, said: list[JSON], given_id: str | None, options: Mapping[str, JSON] | None = None) -> str:
         """Send an input, unless it was sent before."""
         input_id = given_id or _new()
+        more = {} if not options else {"options": checked(options)}
         if given_id is not None:
             if not given_id:
                 raise BadArguments("send", "an id is text, and not empty")
@@ -243,7 +258,7 @@ class AgentSession:
                 self._same(input_id, said)
                 return input_id
         self._refuse_while_asked(await self._runtime.status(self.id))
-        await self._runtime._say(self.id, {"id": input_id, "content": said})
+        await self._runtime._say(self.id, {"id": input_id, "content": said, **more})
         return input_id
 
     def _turn(self, settled: Settled) -> Turn:

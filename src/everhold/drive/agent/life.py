@@ -58,6 +58,7 @@ class Life:
         guarded: Any = Guarded(ctx, self.plugged, self._asking) if self.plugged.plugins else ctx
         policies = (*agent.policy, self._verdict) if self.plugged.plugins else agent.policy
         self.toolbox = Toolbox(guarded, agent.tools, agent.concurrency, policies)
+        self.toolbox.model = agent.model
         self.prompt = Prompt()
         self.options = Options()
         self.turn, self.rounds, self.started, self.began = 0, 0, 0.0, 0.0

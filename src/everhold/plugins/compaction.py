@@ -1,0 +1,119 @@
+"""A conversation that has become too long goes on with a summary of its beginning, and its end as it is.
+
+    Agent(…, plugins=[Compaction(window=200_000)])
+
+Rules
+  1. A tool's result stays with the call that it answers: the cut is never between them.
+  2. The summary is a question to the model like any other, under the source "compaction". Where the model cannot give
+     one, an excerpt takes its place.
+  3. A compaction always makes the frame smaller, also where one message alone is too large: it is cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from everhold.core.codec import JSON, dumps
+from everhold.core.errors import BadSetting
+from everhold.core.usage import estimate
+from everhold.hooks import Ask, Compact, Moment, NewFrame, Plugin
+
+SOURCE: Final = "compaction"
+PROMPT: Final = (
+    "Summarise the conversation above for somebody who goes on with it and has nothing else: what is wanted, what was "
+    "decided and why, what was found out (names, numbers, paths, ids as they are), what was done, and what is left to "
+    "do. Write the summary and nothing else."
+)
+BEFORE: Final = "What was said before, summarised:\n\n"
+CUT: Final = "What was said last, of which the middle is left out:\n\n"
+
+
+class Compaction(Plugin):
+    """Compacts when a frame has grown to `at` of the window (in tokens), and keeps the last `keep` of it as it is."""
+
+    name: ClassVar[str] = "compaction"
+
+    def __init__(
+        self, window: int = 100_000, *, at: float = 0.8, keep: float = 0.2, summary: int = 1024, prompt: str = PROMPT
+    ) -> None:
+        if not 0 <= keep < at <= 1 or window < 1 or summary < 1:
+            raise BadSetting("compaction", "it needs 0 <= keep < at <= 1, and a window and a summary of 1 or more")
+        self._window, self._prompt = window, prompt
+        self._at, self._keep = int(window * at), int(window * keep)
+        self._summary = min(summary, max(window // 4, 1))
+
+    def before_turn(self, moment: Moment) -> Compact | None:
+        return Compact() if self._is_full(moment) else None
+
+    def before_checkpoint(self, moment: Moment) -> Compact | None:
+        return Compact() if not moment.completing and self._is_full(moment) else None
+
+    def before_compact(self, moment: Moment) -> Ask | NewFrame | None:
+        messages = moment.messages
+        cut = cut_point(messages, self._keep)
+        if cut == 0:
+            return None
+        if not moment.said:
+            return self._ask(messages[:cut], cut, moment.instructions)
+        words = moment.said[-1] or excerpt(messages[:cut], self._summary)
+        seed: list[JSON] = [BEFORE + clipped(str(words), self._summary)]
+        if cut == len(messages):
+            seed.append(CUT + excerpt(messages[last_group(messages) :], max(self._keep, self._summary)))
+        return NewFrame(seed, len(messages) - cut)
+
+    def _ask(self, messages: list[JSON], cut: int, instructions: str) -> Ask:
+        prompt = f"{self._prompt}\n\n{instructions}".strip()
+        if size(messages) <= self._window - self._summary:
+            return Ask(prompt, SOURCE, max_tokens=self._summary, shown=cut)
+        room = max(self._window - 2 * self._summary, self._summary)
+        return Ask(f"{excerpt(messages, room)}\n\n{prompt}", SOURCE, max_tokens=self._summary)
+
+    def _is_full(self, moment: Moment) -> bool:
+        return max(moment.context, size(moment.messages)) >= self._at
+
+
+def cut_point(messages: list[JSON], most: int) -> int:
+    """Where the end begins that may stay: as many of the last messages as fit into `most` tokens, and no torn call."""
+    found = at = len(messages)
+    left = most
+    while at > 0:
+        at -= 1
+        left -= size(messages[at : at + 1])
+        if left < 0:
+            break
+        if messages[at]["role"] != "tool":
+            found = at
+    return found
+
+
+def last_group(messages: list[JSON]) -> int:
+    """Where the last message begins, with the call that it answers."""
+    at = len(messages) - 1
+    while at > 0 and messages[at]["role"] == "tool":
+        at -= 1
+    return at
+
+
+def size(messages: list[JSON]) -> int:
+    """About how many tokens they are."""
+    return sum(estimate(dumps(message["content"])) for message in messages)
+
+
+def excerpt(messages: list[JSON], most: int) -> str:
+    """The messages as text, at most about so many tokens; what is left out is from the middle."""
+    return clipped("\n".join(f"{message['role']}: {_words(message['content'])}" for message in messages), most)
+
+
+def clipped(text: str, most: int) -> str:
+    """Text of at most about so many tokens."""
+    if estimate(text) <= most:
+        return text
+    half = max(most * 3 // 2, 1)  # three characters a token, to be on the safe side
+    while estimate(text[:half]) + estimate(text[-half:]) > most and half > 1:
+        half //= 2
+    return f"{text[:half]} […] {text[-half:]}"
+
+
+def _words(content: Any) -> str:
+    parts = [block.get("text") or dumps(block) for block in content if isinstance(block, dict)]
+    return " ".join(str(part) for part in parts)

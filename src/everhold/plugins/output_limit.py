@@ -1,0 +1,44 @@
+"""What the model is shown of results is limited, for all tools of an agent or for some.
+
+    Agent(…, plugins=[OutputLimit(size=4_096, lines=100, keep="tail")])
+
+A tool has a limit of its own (`@tool(output=…)`); this one is stricter, and also holds for tools that other people
+wrote. The journal keeps what the tool returned.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import ClassVar, Literal
+
+from everhold.core.codec import JSON, dumps
+from everhold.core.message import ToolUse
+from everhold.core.tool import Window
+from everhold.hooks import Moment, Plugin, ReplaceResult
+
+
+class OutputLimit(Plugin):
+    """Cuts results of tools whose name matches one of the patterns; without patterns, of all."""
+
+    name: ClassVar[str] = "output_limit"
+
+    def __init__(
+        self, *tools: str, size: int = 16 * 1024, lines: int = 400, keep: Literal["head", "tail"] = "head"
+    ) -> None:
+        self._tools = tools or ("*",)
+        self._window = Window(size, lines, keep)
+
+    def before_result(self, moment: Moment, call: ToolUse, content: JSON) -> ReplaceResult | None:
+        if _has_pictures(content) or not any(fnmatchcase(call.name, pattern) for pattern in self._tools):
+            return None
+        text = content if isinstance(content, str) else dumps(content)
+        shown = self._window.cut(text)
+        if shown is None:
+            return None
+        side = "end" if self._window.keep == "head" else "beginning"
+        note = f"[{len(text) - len(shown):,} of {len(text):,} characters are left out at the {side}.]"
+        return ReplaceResult(f"{shown}\n{note}" if self._window.keep == "head" else f"{note}\n{shown}")
+
+
+def _has_pictures(content: JSON) -> bool:
+    return isinstance(content, list) and any(isinstance(one, dict) and one.get("type") == "image" for one in content)
