@@ -15,7 +15,6 @@ from everhold.core.errors import BadArguments, UnknownQuery, UnknownSession
 from everhold.core.journal import Delivery
 from everhold.core.query import Kind, Query
 from everhold.core.status import Status
-from everhold.core.query import Query
 from everhold.drive.agent import inquiry
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.life import INPUT
