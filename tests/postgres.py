@@ -6,7 +6,10 @@ The fixture `postgres` in conftest.py is the server. Its tests say `xdist_group(
 from everhold.stores.postgres.schema import script
 from tools.postgres import Server
 
-TABLES = ("session", "head_1", "journal", "notice", "effect", "letter", "value", "worker", "receipt", "pulse")
+TABLES = (
+    *("session", "head_1", "journal", "notice", "effect", "letter", "value", "worker", "receipt", "pulse"),
+    *("attachment", "blob"),
+)
 
 
 def fresh(server: Server, schema: str = "everhold") -> str:

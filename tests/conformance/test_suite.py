@@ -48,7 +48,19 @@ KEPT = {
     ],
     "set `change.head.ref`": ["test_a_new_session_gets_its_number"],
     "have called `wake`, or say so": ["test_who_listens_hears_in_time"],
-    "raise `UnknownSession` if there is none": ["test_only_the_exact_id_is_known"],
+    "raise `UnknownSession` if there is none": [
+        "test_only_the_exact_id_is_known",
+        "test_nothing_is_attached_to_nobody",
+    ],
+    "keep them before it returns, whoever": ["test_what_is_kept_is_read_again", "test_what_was_committed_survives"],
+    "raise `UnknownAttachment` for everything else": [
+        "test_another_session_cannot_read_it",
+        "test_a_fork_reads_what_was_kept_before_it_differed",
+    ],
+    "let go of bytes with the last session": [
+        "test_what_is_kept_goes_with_its_session",
+        "test_a_fork_outlives_what_it_shares",
+    ],
     "include the deliveries a fork shares": [
         "test_a_fork_reads_what_it_shares",
         "test_a_fork_of_a_fork",

@@ -5,6 +5,7 @@ The programs here are those of the databases frozen in tests/data: their shape m
 
 import asyncio
 import random
+from hashlib import sha256
 from pathlib import Path
 
 import everhold
@@ -12,6 +13,7 @@ from everhold.core.errors import EverholdError
 from everhold.core.journal import open_queries
 from everhold.drive.live import rebuild
 from everhold.packages.find import find
+from everhold.ports.attachment import Attachment
 from everhold.ports.store import Change, Effect, Filter
 from everhold.programs.python import PythonHost
 from everhold.runtime import Runtime
@@ -70,6 +72,8 @@ async def furnish(path: Path) -> None:
         for n in range(6):
             clock.advance(10)
             await _grow(runtime, n)
+        kept = Attachment(sha256(b"a leaf").hexdigest(), 6, "text/plain")
+        await runtime.store.attach(await runtime.store.find("tree-5"), kept, b"a leaf", DAWN)
         broken = await runtime.start(brittle(), key="brittle")
         await runtime.answer(broken.session_id, "broken")
         await runtime.start(sleeper(), key="sleeper")

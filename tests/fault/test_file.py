@@ -17,6 +17,7 @@ from everhold.testing.faults import CRASHED, Nursery, die
 from tests.fault import house
 from tests.fault.victim import ladder
 
+PRESENT = len(migrations())
 SECOND = "ALTER TABLE head_1 RENAME TO head_2;\nCREATE TABLE extra (x);\n"
 
 
@@ -132,7 +133,7 @@ async def test_a_database_upgraded_under_an_open_process(path: Path) -> None:
         ):
             with pytest.raises(StoreNewer) as found:
                 await act()
-            assert "format 2" in str(found.value)
+            assert f"format {PRESENT + 1}" in str(found.value)
 
 
 def migrated(path: Path, steps: list[str]) -> None:
@@ -148,10 +149,10 @@ async def test_a_migration_makes_a_copy_first_and_goes_forward(path: Path) -> No
     migrated(path, steps)
     migrated(path, steps)
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (PRESENT + 1,)
         assert connection.execute("SELECT count(*) FROM head_2").fetchone()[0] > 5
         assert connection.execute("SELECT count(*) FROM extra").fetchone() == (0,)
-    copy = path.with_name("house.db.format-1")
+    copy = path.with_name(f"house.db.format-{PRESENT}")
     assert copy.stat().st_mode & 0o777 == 0o600
     assert await house.contents(copy) == before
     assert await house.verdict(copy) == ""
@@ -198,7 +199,7 @@ async def test_processes_migrate_at_once(tmp_path: Path) -> None:
             children = [nursery.start("migrate", path=str(path), second=SECOND) for _ in range(4)]
             assert [child.wait() for child in children] == [0] * 4
             with closing(sqlite3.connect(path)) as connection:
-                assert connection.execute("PRAGMA user_version").fetchone() == (2,)
-            copy = path.with_name(f"{n}.db.format-1")
+                assert connection.execute("PRAGMA user_version").fetchone() == (PRESENT + 1,)
+            copy = path.with_name(f"{n}.db.format-{PRESENT}")
             assert await house.verdict(copy) == ""
-            assert not list(tmp_path.glob(f"{n}.db.format-1.*"))
+            assert not list(tmp_path.glob(f"{n}.db.format-{PRESENT}.*"))

@@ -7,11 +7,13 @@ import asyncio
 import shutil
 import sqlite3
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from everhold.core.query import Kind
+from everhold.ports.attachment import Attachment
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore
 from everhold.stores.sqlite.file import migrations
@@ -59,6 +61,21 @@ async def test_a_frozen_database_is_sound_and_reads_as_it_was_written(frozen: Pa
     outcome = finished.deliveries[-1].notes.outcome.value
     assert outcome["said"] == ["bark 5", "root 5", "green 5"]
     assert (outcome["n"][1], outcome["approved"], outcome["signal"]) == (42, True, {"force": 5})
+
+
+async def test_attachments_of_a_frozen_database_are_read(frozen: Path) -> None:
+    """From format 2 on there is one; what was made before can keep some too."""
+    store = SQLiteStore(frozen)
+    await store.open()
+    try:
+        session_id = await store.find("tree-5")
+        found = [(await store.attachment(session_id, made.id))[1] for made in await store.attachments(session_id)]
+        assert found == ([] if frozen.stem == "format-1" else [b"a leaf"])
+        made = Attachment(sha256(b"new").hexdigest(), 3, "text/plain")
+        await store.attach(session_id, made, b"new", house.DAWN)
+        assert await store.attachment(session_id, made.id) == (made, b"new")
+    finally:
+        await store.close()
 
 
 async def test_a_frozen_database_can_be_answered_and_finished(frozen: Path) -> None:

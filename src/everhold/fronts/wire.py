@@ -46,6 +46,7 @@ ROWS: Final[dict[type[EverholdError], tuple[int, Exit]]] = {
     errors.ProgramError: (500, Exit.PROGRAM),
     errors.UnknownSession: (404, Exit.USAGE),
     errors.UnknownQuery: (404, Exit.USAGE),
+    errors.UnknownAttachment: (404, Exit.USAGE),
     errors.UnknownProgram: (404, Exit.USAGE),
     errors.NoOpenQuery: (409, Exit.USAGE),
     errors.ManyOpenQueries: (409, Exit.USAGE),

@@ -1,17 +1,21 @@
 """Attachments: bytes that are kept beside a session. Their name is the digest of their content.
 
-Whoever does a session's work (a tool, a plugin inside an effect) may keep some: `keep` finds the session by itself.
+Whoever does a session's work (a tool, a plugin inside an effect) may keep and read some: `keep` and `kept` find the
+session by themselves. What another session keeps cannot be read, whoever knows its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from hashlib import sha256
+from typing import Final, Protocol
 
 import msgspec
 
-from everhold.core.errors import ForeignCall
+from everhold.core.errors import BadArguments, ForeignCall
+
+#: Bytes that one attachment may have.
+LARGEST: Final = 64 * 1024 * 1024
 
 
 class Attachment(msgspec.Struct, frozen=True):
@@ -22,18 +26,38 @@ class Attachment(msgspec.Struct, frozen=True):
     media_type: str
 
 
-#: Keeps bytes under their name for the session whose work is under way.
-Keeper = Callable[[Attachment, bytes], Awaitable[None]]
-KEEPER: ContextVar[Keeper] = ContextVar("everhold_keeper")
+class Shelf(Protocol):
+    """Where the attachments of one session are."""
+
+    async def keep(self, made: Attachment, data: bytes) -> None: ...
+
+    async def read(self, id: str) -> tuple[Attachment, bytes]:
+        """Raises `UnknownAttachment` for what the session does not keep."""
+        ...
+
+
+#: The shelf of the session whose work is under way.
+SHELF: ContextVar[Shelf] = ContextVar("everhold_shelf")
 
 
 async def keep(data: bytes | str, media_type: str = "") -> Attachment:
     """Keep bytes or text for the session whose work is under way; the same content again is kept once."""
-    keeper = KEEPER.get(None)
-    if keeper is None:
-        raise ForeignCall("an attachment outside the work of a session")
-    body = data.encode() if isinstance(data, str) else bytes(data)
+    body = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else bytes(data)
+    if len(body) > LARGEST:
+        raise BadArguments("attach", f"{len(body):,} bytes are more than {LARGEST:,}")
     kind = media_type or ("text/plain" if isinstance(data, str) else "application/octet-stream")
     made = Attachment(sha256(body).hexdigest(), len(body), kind)
-    await keeper(made, body)
+    await _shelf().keep(made, body)
     return made
+
+
+async def kept(id: str) -> tuple[Attachment, bytes]:
+    """What the session whose work is under way keeps under this name; raises `UnknownAttachment`."""
+    return await _shelf().read(id)
+
+
+def _shelf() -> Shelf:
+    found = SHELF.get(None)
+    if found is None:
+        raise ForeignCall("an attachment outside the work of a session")
+    return found

@@ -18,6 +18,7 @@ from everhold.core.codec import JSON
 from everhold.core.journal import Delivery
 from everhold.core.query import Kind, Query
 from everhold.core.session import Birth, Head, SessionId, State
+from everhold.ports.attachment import Attachment
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -202,6 +203,28 @@ class Store(Protocol):
         """Forget a session; return how many deliveries are kept because a fork still uses them.
 
         MUST keep what a fork shares, and hide the rest.
+        """
+        ...
+
+    async def attach(self, session_id: str, made: Attachment, data: bytes, at: float) -> None:
+        """Keep bytes beside a session; the same again changes nothing.
+
+        MUST raise `UnknownSession` if there is none.
+        MUST keep them before it returns, whoever else keeps the same bytes.
+        """
+        ...
+
+    async def attachment(self, session_id: str, id: str) -> tuple[Attachment, bytes]:
+        """Read what a session keeps, or what its origin had kept before the step at which it was forked.
+
+        MUST raise `UnknownAttachment` for everything else, whoever keeps it.
+        """
+        ...
+
+    async def attachments(self, session_id: str) -> builtins.list[Attachment]:
+        """What a session may read, in the order kept.
+
+        MUST let go of bytes with the last session that may read them.
         """
         ...
 

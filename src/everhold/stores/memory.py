@@ -22,10 +22,11 @@ import msgspec
 
 from everhold.core import journal
 from everhold.core.codec import FORMAT, JSON, dumps, loads
-from everhold.core.errors import BadValue, KeyConflict, Overtaken, StillNeeded, UnknownSession
+from everhold.core.errors import BadValue, KeyConflict, Overtaken, StillNeeded, UnknownAttachment, UnknownSession
 from everhold.core.journal import Delivery, Opened
 from everhold.core.query import ANSWERABLE, EFFECTS, Kind, Query
 from everhold.core.session import Birth, Event, Head, SessionId, State, moved
+from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
     LOOK_EVERY,
     Change,
@@ -60,7 +61,7 @@ class _Post(msgspec.Struct, frozen=True):
 class _Session:
     """One session as it is kept."""
 
-    __slots__ = ("birth", "effects", "forks", "head", "letters", "notices", "rows", "text")
+    __slots__ = ("attached", "birth", "effects", "forks", "head", "letters", "notices", "rows", "text")
 
     def __init__(self, text: bytes, head: Head) -> None:
         self.text = text
@@ -71,6 +72,7 @@ class _Session:
         self.notices: dict[int, bytes] = {}
         self.effects: dict[int, Effect] = {}
         self.forks: set[SessionId] = set()
+        self.attached: dict[str, tuple[Attachment, int]] = {}  # each with the step at which it was kept
 
     @property
     def place(self) -> tuple[float, str]:
@@ -94,6 +96,7 @@ class MemoryStore:
         self._keys: dict[str, SessionId] = {}
         self._values: dict[tuple[str, str], tuple[str | None, int]] = {}
         self._workers: dict[str, Worker] = {}
+        self._blobs: dict[str, bytes] = {}
         self._ref = 0
         self._letter = 0
 
@@ -329,6 +332,38 @@ class MemoryStore:
     async def release(self, worker_id: str) -> None:
         self._workers.pop(worker_id, None)
 
+    async def attach(self, session_id: str, made: Attachment, data: bytes, at: float) -> None:
+        session = self._known(session_id)
+        self._blobs.setdefault(made.id, bytes(data))
+        session.attached.setdefault(made.id, (made, session.head.n))
+
+    async def attachment(self, session_id: str, id: str) -> tuple[Attachment, bytes]:
+        for made in self._attached(self._known(session_id)):
+            if made.id == id:
+                return made, self._blobs[id]
+        raise UnknownAttachment(session_id, id)
+
+    async def attachments(self, session_id: str) -> builtins.list[Attachment]:
+        found: dict[str, Attachment] = {}
+        for made in self._attached(self._known(session_id)):
+            found.setdefault(made.id, made)
+        return [*found.values()]
+
+    def _attached(self, session: _Session) -> Iterator[Attachment]:
+        """What a session may read: its origins' from before it was forked, and its own; the oldest first."""
+        for link, upto in reversed([*self._chain(session)]):
+            yield from (made for made, n in link.attached.values() if link is session or n < upto)
+
+    def _let_go(self, session: _Session, needed: int) -> None:
+        """Drop what no fork reads of a deleted session, and the bytes that nobody names any more."""
+        gone = [id for id, (_, n) in session.attached.items() if n >= needed]
+        for id in gone:
+            del session.attached[id]
+        left = {id for one in (*self._sessions.values(), *self._buried.values()) for id in one.attached}
+        for id in gone:
+            if id not in left:
+                self._blobs.pop(id, None)
+
     async def delete(self, session_id: str, fence: int) -> int:
         session = self._known(session_id)
         if session.head.revision != fence:
@@ -348,7 +383,9 @@ class MemoryStore:
     def _sweep(self, session: _Session | None) -> None:
         """Let go of what no fork needs any more, from a buried session up to the first that is not."""
         while session is not None and session.birth.id in self._buried:
-            del session.rows[bisect_right(session.rows, self._needed(session), key=_number) :]
+            needed = self._needed(session)
+            del session.rows[bisect_right(session.rows, needed, key=_number) :]
+            self._let_go(session, needed)
             origin = self._origin(session)
             if not session.forks:
                 del self._buried[session.birth.id]

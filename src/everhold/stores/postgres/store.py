@@ -7,15 +7,25 @@ one repeatable-read transaction.
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from everhold.core.codec import JSON, loads, seal
-from everhold.core.errors import BadSetting, BadValue, Overtaken, StillNeeded, StoreDamaged, UnknownSession
+from everhold.core.errors import (
+    BadSetting,
+    BadValue,
+    Overtaken,
+    StillNeeded,
+    StoreDamaged,
+    UnknownAttachment,
+    UnknownSession,
+)
 from everhold.core.query import Kind, Query
 from everhold.core.session import Birth, Head, SessionId, State
+from everhold.ports.attachment import Attachment
 from everhold.ports.store import Change, Filter, Problem, Progress, Record, Summary, Worker
-from everhold.stores.postgres import look, verify
+from everhold.stores.postgres import attach, look, verify
 from everhold.stores.postgres.address import Address, kept, named, read
 from everhold.stores.postgres.group import Group
 from everhold.stores.postgres.hear import Ear
@@ -258,6 +268,7 @@ class PostgresStore:
         """Remove what no living fork needs of a deleted session, and of deleted sessions before it."""
         while ref is not None:
             needed = await self._needed(line, ref)
+            await attach.let_go(functools.partial(self._on, line), ref, needed)
             await self._on(line, "DELETE FROM everhold.journal WHERE session = %s AND n > %s", ref, needed)
             before = "SELECT o.ref, o.deleted FROM everhold.session s JOIN everhold.session o ON o.ref = s.origin"
             origins = await self._on(line, f"{before} WHERE s.ref = %s", ref)
@@ -272,6 +283,41 @@ class PostgresStore:
         for fork, upto, deleted in await self._on(line, statement, ref):
             needed = max(needed, min(upto, await self._needed(line, fork)) if deleted else upto)
         return needed
+
+    # ---- attachments
+
+    async def attach(self, session_id: str, made: Attachment, data: bytes, at: float) -> None:
+        known = self._known(session_id)
+
+        async def act(line: Line) -> None:
+            async with line.transaction():
+                lock = lock_number(f"{self.schema} gc")
+                await self._on(line, "SELECT pg_advisory_xact_lock_shared(%s::int, %s::int)", LOCKS, lock)
+                _, head = self._session(session_id, await self._on(line, look.SESSION, known))
+                await attach.put(functools.partial(self._on, line), head.ref, head.n, made, data, at)
+
+        await self._insisting(act)
+
+    async def attachment(self, session_id: str, id: str) -> tuple[Attachment, bytes]:
+        known = self._known(session_id)
+
+        async def act(line: Line) -> tuple[Attachment, bytes] | None:
+            _, head = self._session(session_id, await self._on(line, look.SESSION, known))
+            return await attach.found(functools.partial(self._on, line), head.ref, id)
+
+        found = await self._insisting(act)
+        if found is None:
+            raise UnknownAttachment(session_id, id)
+        return found
+
+    async def attachments(self, session_id: str) -> builtins.list[Attachment]:
+        known = self._known(session_id)
+
+        async def act(line: Line) -> builtins.list[Attachment]:
+            _, head = self._session(session_id, await self._on(line, look.SESSION, known))
+            return await attach.listed(functools.partial(self._on, line), head.ref)
+
+        return await self._insisting(act)
 
     # ---- other processes
 

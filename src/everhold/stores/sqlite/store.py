@@ -19,13 +19,22 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON, loads, seal
-from everhold.core.errors import BadSetting, BadValue, Overtaken, StillNeeded, StoreDamaged, UnknownSession
+from everhold.core.errors import (
+    BadSetting,
+    BadValue,
+    Overtaken,
+    StillNeeded,
+    StoreDamaged,
+    UnknownAttachment,
+    UnknownSession,
+)
 from everhold.core.journal import Delivery, open_queries
 from everhold.core.query import ANSWERABLE, Kind, Query
 from everhold.core.session import Birth, Head, SessionId, State
+from everhold.ports.attachment import Attachment
 from everhold.ports.store import LOOK_EVERY, Change, Effect, Filter, Letter, Problem, Progress, Record, Summary, Worker
 from everhold.stores.sealed import UNREADABLE, read_delivery, read_head
-from everhold.stores.sqlite import verify
+from everhold.stores.sqlite import attach, verify
 from everhold.stores.sqlite.file import connect, prepare, translated
 from everhold.stores.sqlite.group import Group, newer
 from everhold.stores.sqlite.land import HEAD_COLUMNS
@@ -298,6 +307,26 @@ class SQLiteStore:
     async def release(self, worker_id: str) -> None:
         await self._write(lambda: self._run("DELETE FROM worker WHERE id = ?", (worker_id,)))
 
+    # ---- attachments
+
+    async def attach(self, session_id: str, made: Attachment, data: bytes, at: float) -> None:
+        def act() -> None:
+            _, head, _ = self._session(session_id)
+            attach.put(self._run, head.ref, head.n, made, data, at)
+
+        await self._write(act)
+
+    async def attachment(self, session_id: str, id: str) -> tuple[Attachment, bytes]:
+        with self._reading():
+            found = attach.read(self._run, self._session(session_id)[1].ref, id)
+        if found is None:
+            raise UnknownAttachment(session_id, id)
+        return found
+
+    async def attachments(self, session_id: str) -> builtins.list[Attachment]:
+        with self._reading():
+            return attach.listed(self._run, self._session(session_id)[1].ref)
+
     # ---- letting go
 
     async def delete(self, session_id: str, fence: int) -> int:
@@ -322,6 +351,7 @@ class SQLiteStore:
     def _forget(self, ref: int, origin: int | None) -> None:
         """Remove what no living fork needs of a deleted session, and of deleted sessions before it."""
         needed = self._needed(ref)
+        attach.let_go(self._run, ref, needed)
         self._run("DELETE FROM journal WHERE session = ? AND n > ?", (ref, needed))
         if not self._run("SELECT 1 FROM session WHERE origin = ?", (ref,)).fetchone():
             self._run("DELETE FROM session WHERE ref = ?", (ref,))

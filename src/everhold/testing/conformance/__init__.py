@@ -18,7 +18,20 @@ Hypothesis, runs two stores side by side.
 
 import pytest
 
-_ROOMS = ("commit", "contract", "durable", "fork", "inbox", "intake", "machine", "reading", "room", "together", "value")
+_ROOMS = (
+    "attachment",
+    "commit",
+    "contract",
+    "durable",
+    "fork",
+    "inbox",
+    "intake",
+    "machine",
+    "reading",
+    "room",
+    "together",
+    "value",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{room}" for room in _ROOMS))
 
 from everhold.testing.conformance.contract import OpenStore, StoreContract  # noqa: E402

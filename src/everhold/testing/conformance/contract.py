@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from everhold.testing.conformance.attachment import AttachmentRoom
 from everhold.testing.conformance.commit import CommitRoom
 from everhold.testing.conformance.fork import DeleteRoom, ForkRoom
 from everhold.testing.conformance.inbox import InboxRoom
@@ -26,5 +27,6 @@ class StoreContract(
     DueRoom,
     WorkerRoom,
     ValueRoom,
+    AttachmentRoom,
 ):
     """What every store promises."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 import pytest
 
 from everhold.core.errors import KeyConflict, Overtaken, UnknownSession
 from everhold.core.query import Kind
+from everhold.ports.attachment import Attachment
 from everhold.ports.store import Effect, Filter, Letter, Store, Worker, Write
 from everhold.testing.conformance.build import ask, begin, branch, end, ids, mark, move, start, step
 from everhold.testing.conformance.contract import StoreContract
@@ -25,6 +27,7 @@ async def busy(store: Store) -> None:
     await end(store, await begin(store, "s-3"))
     letters = [Letter("signal", {"a": [1]}, 5.5)]
     await mark(store, await begin(store, "s-4"), letters=letters, tip={"mail": 1})
+    await store.attach("s-1", Attachment(sha256(b"\0").hexdigest(), 1, "image/png"), b"\0", 1.0)
     await store.beat(Worker("ada", "host", 7, 99.5))
 
 

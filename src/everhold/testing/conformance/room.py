@@ -69,7 +69,12 @@ async def everything(store: Store) -> list[Any]:
     records = [await store.load(one.birth.id) for one in summaries]
     inbox = await store.inbox(kind=None, to=None, limit=1000)
     values = [(key, await store.value("n", key)) for key in await store.keys("n")]
-    return [records, inbox, values, await store.due(1e12, 1000), await store.orphans(set())]
+    attached = [
+        await store.attachment(one.birth.id, made.id)
+        for one in summaries
+        for made in await store.attachments(one.birth.id)
+    ]
+    return [records, inbox, values, await store.due(1e12, 1000), await store.orphans(set()), attached]
 
 
 async def refusals(*commits: Any) -> list[BaseException | None]:

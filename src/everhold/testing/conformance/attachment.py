@@ -1,0 +1,120 @@
+"""What attachments promise: kept once, read by those who keep them, gone with the last of them."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import pytest
+
+from everhold.core.errors import UnknownAttachment, UnknownSession
+from everhold.ports.attachment import Attachment
+from everhold.ports.store import Store
+from everhold.testing.conformance.build import ask, begin, branch, end, move
+from everhold.testing.conformance.room import Room
+
+DATA = b"\x00\xff bytes, not text"
+
+
+def made(data: bytes, media_type: str = "text/plain") -> Attachment:
+    return Attachment(sha256(data).hexdigest(), len(data), media_type)
+
+
+async def refused(store: Store, session_id: str, id: str) -> bool:
+    with pytest.raises(UnknownAttachment):
+        await store.attachment(session_id, id)
+    return True
+
+
+class AttachmentRoom(Room):
+    """`attach`, `attachment`, `attachments`, and what `delete` does to them."""
+
+    async def test_what_is_kept_is_read_again(self, store: Store) -> None:
+        """The same bytes, with what was said of them; also none at all."""
+        await begin(store, "s-1")
+        for data in (DATA, b""):
+            await store.attach("s-1", made(data, "image/png"), data, 5.0)
+
+            assert await store.attachment("s-1", made(data).id) == (made(data, "image/png"), data)
+
+    async def test_attachments_are_listed_in_the_order_kept(self, store: Store) -> None:
+        """The first one first; none where nothing was kept."""
+        await begin(store, "s-1")
+        assert await store.attachments("s-1") == []
+        for at, data in enumerate([b"c", b"a", b"b"]):
+            await store.attach("s-1", made(data), data, float(at))
+
+        assert await store.attachments("s-1") == [made(b"c"), made(b"a"), made(b"b")]
+
+    async def test_the_same_bytes_are_kept_once(self, store: Store) -> None:
+        """Keeping them again changes nothing, and what was said first stands."""
+        await begin(store, "s-1")
+        await store.attach("s-1", made(DATA), DATA, 1.0)
+        await store.attach("s-1", made(DATA, "image/png"), DATA, 2.0)
+
+        assert await store.attachments("s-1") == [made(DATA)]
+
+    async def test_another_session_cannot_read_it(self, store: Store) -> None:
+        """Who knows the name has nothing; who keeps the same bytes reads its own."""
+        await begin(store, "s-1")
+        await begin(store, "s-2")
+        await store.attach("s-1", made(DATA), DATA, 1.0)
+
+        assert await refused(store, "s-2", made(DATA).id)
+        assert await store.attachments("s-2") == []
+        await store.attach("s-2", made(DATA, "image/png"), DATA, 1.0)
+        assert (await store.attachment("s-2", made(DATA).id))[0] == made(DATA, "image/png")
+
+    async def test_nothing_is_attached_to_nobody(self, store: Store) -> None:
+        """An unknown session is refused, and an unknown name."""
+        await begin(store, "s-1")
+        with pytest.raises(UnknownSession):
+            await store.attach("s-9", made(DATA), DATA, 1.0)
+        with pytest.raises(UnknownSession):
+            await store.attachment("s-9", made(DATA).id)
+        with pytest.raises(UnknownSession):
+            await store.attachments("s-9")
+        assert await refused(store, "s-1", "no such name\0")
+
+    async def test_a_fork_reads_what_was_kept_before_it_differed(self, store: Store) -> None:
+        """What the origin keeps later is not the fork's, nor the other way round."""
+        record = await begin(store, "s-1", ask(0))
+        await store.attach("s-1", made(b"early"), b"early", 1.0)
+        record = await move(store, record, answers={0: "a"}, asked=[ask(1)])
+        await store.attach("s-1", made(b"at the step"), b"at the step", 2.0)
+        await branch(store, record, "s-2", 1)
+        await store.attach("s-2", made(b"own"), b"own", 3.0)
+
+        assert await store.attachments("s-2") == [made(b"early"), made(b"own")]
+        assert (await store.attachment("s-2", made(b"early").id))[1] == b"early"
+        assert await refused(store, "s-2", made(b"at the step").id)
+        assert await refused(store, "s-1", made(b"own").id)
+
+    async def test_what_is_kept_goes_with_its_session(self, store: Store) -> None:
+        """Another that keeps the same bytes still has them; a session made anew has nothing."""
+        record = await end(store, await begin(store, "s-1"))
+        await begin(store, "s-2")
+        for session_id in ("s-1", "s-2"):
+            await store.attach(session_id, made(DATA), DATA, 1.0)
+        await store.attach("s-1", made(b"only here"), b"only here", 1.0)
+
+        await store.delete("s-1", record.head.revision)
+
+        assert await store.attachment("s-2", made(DATA).id) == (made(DATA), DATA)
+        assert await refused(store, "s-2", made(b"only here").id)
+        assert await store.verify() == []
+
+    async def test_a_fork_outlives_what_it_shares(self, store: Store) -> None:
+        """What a fork reads stays when its origin is deleted, and goes with the fork."""
+        record = await begin(store, "s-1", ask(0))
+        await store.attach("s-1", made(b"early"), b"early", 1.0)
+        record = await move(store, record, answers={0: "a"}, asked=[ask(1)])
+        forked = await branch(store, record, "s-2", 1)
+        record = await end(store, record)
+        await store.attach("s-1", made(b"late"), b"late", 2.0)
+
+        await store.delete("s-1", record.head.revision)
+
+        assert await store.attachments("s-2") == [made(b"early")]
+        forked = await end(store, forked)
+        await store.delete("s-2", forked.head.revision)
+        assert await store.verify() == []
