@@ -1,6 +1,7 @@
 """Every fenced block of the README, the docs and the examples runs, and every console block is what was printed."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,8 @@ def test_every_block_of_a_page_runs_and_prints_what_it_shows(
     reader = Reader(tmp_path)
     if page.name == "run-on-postgres.md":
         reader.env |= request.getfixturevalue("postgres").home("shop")
+    if page.name == "switch-from-algocline.md":
+        shutil.copytree(ROOT / "tests" / "data" / "algocline-home", tmp_path / ".algocline")
     now = reader.read(blocks(text))
     if RECORDS:
         page.write_text(recorded(text, now))
