@@ -38,7 +38,7 @@ class Framing:
     async def configure(
         self: Any, options: Mapping[str, JSON], *, everywhere: bool = False, id: str | None = None
     ) -> dict[str, JSON]:
-        """Set options of the current frame, or of all frames, name by name (None takes one away); returns all of them.
+        """Set options of the current frame, or of all frames, name by name (None takes one away); returns all.
 
         `model`, `max_tokens`, `max_turns` and `prompt` are known; all others go to whoever answers for the model.
         """
