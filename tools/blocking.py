@@ -8,12 +8,22 @@ import sys
 from pathlib import Path
 
 HOUSE = Path(__file__).parent.parent / "src" / "everhold"
-#: The class, and the part of it that has a file of its own.
-SOURCES = ((HOUSE / "runtime.py", "Runtime"), (HOUSE / "archive.py", "Archive"))
+#: The class, and the parts of it that have files of their own.
+SOURCES = (
+    (HOUSE / "runtime.py", "Runtime"),
+    (HOUSE / "agents" / "house.py", "Agents"),
+    (HOUSE / "archive.py", "Archive"),
+)
 #: The handle of a conversation.
-HANDLE = ((HOUSE / "agents" / "session.py", "AgentSession"),)
+HANDLE = ((HOUSE / "agents" / "session.py", "AgentSession"), (HOUSE / "agents" / "framing.py", "Framing"))
 #: What the blocking face writes by hand.
-OWN = {"Runtime": {"close"}, "Archive": set(), "AgentSession": {"fork", "stream"}}
+OWN = {
+    "Runtime": {"close"},
+    "Agents": {"session"},
+    "Archive": set(),
+    "AgentSession": {"fork", "stream"},
+    "Framing": set(),
+}
 
 
 def _verbs(file: Path, name: str) -> list[ast.AsyncFunctionDef]:
@@ -45,6 +55,7 @@ def _written(sources: tuple[tuple[Path, str], ...], target: str) -> str:
 
 
 def _signature(node: ast.AsyncFunctionDef) -> str:
+    node.args.args[0].annotation = None  # a part of a class may call itself Any
     returns = ast.unparse(node.returns) if node.returns else "None"
     return f"    def {node.name}({ast.unparse(node.args)}) -> {returns}:"
 

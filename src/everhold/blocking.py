@@ -30,6 +30,7 @@ from everhold.core.status import OpenQuery, Status
 from everhold.drive.agent.agent import Agent
 from everhold.drive.explain import Explanation
 from everhold.packages.find import refuse_while_loading
+from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call, Clock
 from everhold.ports.store import Problem, Progress
 from everhold.runtime import IDLE, Info, Runtime
@@ -248,6 +249,26 @@ class BlockingRuntime:
     def delete(self, session_id: str) -> int:
         """Forget a session; returns how many steps are kept because a fork shares them."""
         return self._wait(self._runtime.delete(session_id))
+
+    def attachments(self, session_id: str) -> list[Attachment]:
+        """What a session keeps beside its journal, and may read."""
+        return self._wait(self._runtime.attachments(session_id))
+
+    def attachment(self, session_id: str, id: str) -> bytes:
+        """What a session keeps under this name; raises `UnknownAttachment`."""
+        return self._wait(self._runtime.attachment(session_id, id))
+
+    def complete(
+        self,
+        session_id: str,
+        key: str,
+        value: JSON = None,
+        *,
+        error: str | None = None,
+        by: Mapping[str, JSON] | None = None,
+    ) -> Status:
+        """Give the result of a call that finishes later, by its idempotency key; see `Later`."""
+        return self._wait(self._runtime.complete(session_id, key, value, error=error, by=by))
 
     def find(self, name: str) -> SessionId:
         """The session that is meant by its id, by the beginning of it, by its key, or by "@last", the newest."""

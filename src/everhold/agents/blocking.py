@@ -5,13 +5,14 @@ Written from `AgentSession` by tools/blocking.py; a test compares their verbs.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from everhold.agents.session import AgentSession, Turn, Words
 from everhold.agents.state import ReadView, Snapshot, Stored
+from everhold.core.codec import JSON
 from everhold.core.conversation import Conversation
-from everhold.core.graph import Node
+from everhold.core.graph import Frame, Node
 from everhold.core.ledger import Ledger
 from everhold.core.turn import Settled
 from everhold.drive.agent.agent import Agent
@@ -63,9 +64,16 @@ class BlockingSession:
     # from tools.blocking import handle
     # print(handle())
     # ]]]
-    def send(self, content: Words, *, id: str | None = None, wait: float | None = None) -> Turn:
+    def send(
+        self,
+        content: Words,
+        *,
+        id: str | None = None,
+        wait: float | None = None,
+        options: Mapping[str, JSON] | None = None,
+    ) -> Turn:
         """Say something, and return when the turn has settled or somebody outside has to answer."""
-        return self._wait(self._session.send(content, id=id, wait=wait))
+        return self._wait(self._session.send(content, id=id, wait=wait, options=options))
 
     def turn(self, input_id: str, *, wait: float | None = None) -> Turn:
         """Wait until the turn of an input has settled, or somebody outside has to answer."""
@@ -122,6 +130,36 @@ class BlockingSession:
     def apply(self, state: Stored) -> Turn | None:
         """Stand where a stored conversation stands. What both share stays; the rest is added on a branch of its own."""
         return self._wait(self._session.apply(state))
+
+    def compact(self, instructions: str = "", *, id: str | None = None) -> bool:
+        """Let a plugin make the context smaller; returns whether one did. Earlier frames stay readable."""
+        return self._wait(self._session.compact(instructions, id=id))
+
+    def reset(self, *, id: str | None = None) -> Turn:
+        """Begin anew with nothing said. History, usage and options stay; what plugins know is forgotten."""
+        return self._wait(self._session.reset(id=id))
+
+    def continue_as(self, frame: str, messages: Sequence[JSON] = (), *, id: str | None = None) -> Turn:
+        """Go on in a new frame of this name that begins with these messages; the current one's is left as it is."""
+        return self._wait(self._session.continue_as(frame, messages, id=id))
+
+    def configure(
+        self, options: Mapping[str, JSON], *, everywhere: bool = False, id: str | None = None
+    ) -> dict[str, JSON]:
+        """Set options of the current frame, or of all frames, name by name (None takes one away); returns all."""
+        return self._wait(self._session.configure(options, everywhere=everywhere, id=id))
+
+    def options(self, frame: str | None = None) -> dict[str, JSON]:
+        """The options that hold in the current frame, or in another one, over those of the agent."""
+        return self._wait(self._session.options(frame))
+
+    def frames(self) -> list[Frame]:
+        """All frames on the way to where the conversation stands, oldest first."""
+        return self._wait(self._session.frames())
+
+    def messages(self, frame: str | None = None) -> list[JSON]:
+        """What was said in the current frame, or in an earlier one."""
+        return self._wait(self._session.messages(frame))
 
     # [[[end]]]
 
