@@ -49,6 +49,7 @@ from everhold.packages.catalog import named
 from everhold.packages.find import find, refuse_while_loading
 from everhold.packages.hosts import Hosts
 from everhold.packages.settings import Settings, prepare, settings
+from everhold.ports import resource
 from everhold.ports.program import Call, Clock
 from everhold.ports.said import Said
 from everhold.ports.store import Filter, Store
@@ -140,6 +141,7 @@ class Runtime(Agents):
                 prepare(self._settings)
             await self.store.open()
             self._opened = True
+            resource.enter()
             if self._recover:
                 self._caretaker.start()
         return self
@@ -161,6 +163,7 @@ class Runtime(Agents):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await resource.leave()
         self._rings.close()
         await self._dispatch.release()
         if self._leave is not None:

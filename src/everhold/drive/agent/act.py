@@ -19,10 +19,12 @@ from everhold.ports.attachment import keep
 from everhold.ports.tool import Tool, ToolContext
 
 
-async def act(tool: Tool, wanted: Wanted, policies: Sequence[Policy], approved: str | None) -> JSON:
+async def act(
+    tool: Tool, wanted: Wanted, policies: Sequence[Policy], approved: str | None, model: str | None = None
+) -> JSON:
     """Ask the policies, run the tool, and return what the model is shown of its result."""
     await _allowed(wanted, policies, approved)
-    context = ToolContext(wanted)
+    context = ToolContext(wanted, model)
     try:
         arguments = tool.arguments(wanted.input, context)
     except AnswerRefused as error:

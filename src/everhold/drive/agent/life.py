@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 INPUT = "input"
 #: Options that are the loop's own; all others go to whoever answers for the model.
 OWN = frozenset({"max_tokens", "max_turns", "prompt"})
+
+#: What holds for an agent where nothing was noted.
+UNSAID: Final = {"hooks": [], "max_turns": 12}
 
 #: Something that was said to the conversation, with the query that heard it.
 Heard = tuple[int | None, dict[str, JSON]]
@@ -198,7 +201,7 @@ class Life:
     def _agree(self) -> None:
         """What holds from here on, whatever the agent's author changes later."""
         given: Any = {"hooks": list(self.plugged.hooks), "max_turns": self.agent.max_turns}
-        held: Any = self.ctx.fact("agent", given, {"hooks": [], "max_turns": self.agent.max_turns})
+        held: Any = self.ctx.fact("agent", given, UNSAID)
         self.hooks, self.most = held["hooks"], held["max_turns"]
         if self.ctx.recorded() is not None:
             self._replayed = True

@@ -138,18 +138,25 @@ class Task(Inner):
     async def _below(self, box: Box, name: str) -> Within:
         """Where the child will stand, if it may be begun: first the count, then the depth, which gives it back."""
         above = self._within or Within([], f"{box.ctx.session_id}/{box.turn}")
+        depth, most = _agreed(box)
         kept = box.ctx.state(_COUNTED)
         if self._within is None and self._counted not in (None, above.tree):
             await kept.delete(str(self._counted))  # of a turn that has settled
         self._counted = above.tree
-        if await kept.incr(above.tree) > DELEGATIONS:
+        if await kept.incr(above.tree) > most:
             await kept.incr(above.tree, -1)
-            raise AnswerFailed(f"delegation budget exhausted ({DELEGATIONS} delegations)", "delegation_budget")
-        if above.depth >= DEPTH:
+            raise AnswerFailed(f"delegation budget exhausted ({most} delegations)", "delegation_budget")
+        if above.depth >= depth:
             await kept.incr(above.tree, -1)
-            words = f"delegation depth exceeded (depth {above.depth} >= max_depth {DEPTH})"
+            words = f"delegation depth exceeded (depth {above.depth} >= max_depth {depth})"
             raise AnswerFailed(words, "delegation_depth")
         return Within([*above.path, name], above.tree)
+
+
+def _agreed(box: Box) -> list[int]:
+    """The limits, as they were when this was first decided."""
+    found: list[int] = box.ctx.fact("subagents", [DEPTH, DELEGATIONS], [5, 64])
+    return found
 
 
 def _described(known: dict[str, Subagent]) -> str:

@@ -48,6 +48,7 @@ class Toolbox:
         self.failed: TurnFailed | None = None  # set by a call that takes its turn down
         self.finish: list[JSON] = []  # at most one: set by a call that ends its turn
         self.turn = 0
+        self.model: str | None = None  # of the agent: what a tool asks if it names no other
 
     @property
     def specs(self) -> list[JSON]:
@@ -110,7 +111,7 @@ class Toolbox:
             options["retries"] = tool.retries
         if tool.timeout is not None:
             options["timeout"] = tool.timeout
-        effect = functools.partial(act, tool, wanted, self._policies, approved)
+        effect = functools.partial(act, tool, wanted, self._policies, approved, self.model)
         async with AsyncExitStack() as places:
             if tool.name in self._places:
                 await places.enter_async_context(self._places[tool.name])
