@@ -116,7 +116,7 @@ class Runtime(Agents):
         self._programs: dict[str, Any] = {}
         inline = answerer(llm) or Model()  # by itself, it asks the models that agents name
         self._check = getattr(inline, "check", None)  # an answerer that cannot work says so before anything is asked
-        self._leave = getattr(inline, "close", None)
+        self._leave = inline.close if isinstance(inline, Model) else None  # whoever brings his own closes it
         worker = f"w-{secrets.token_hex(8)}"
         answerers = dict.fromkeys(getattr(inline, "kinds", (Kind.LLM,)), inline)
         self.host = Hosts(self._find)  #: begins lives of programs; for whoever replays
