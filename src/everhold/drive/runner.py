@@ -450,10 +450,16 @@ class Runner:
         waiting = {q: entry for q, entry in opened.items() if q not in kept}
         referring = [entry.query for entry in waiting.values() if inquiry.by_reference(entry.query)]
         if referring and not all(query.q in working for query in referring):
-            whole = inquiry.read(referring, (await self._store.load(session_id)).deliveries)
-            for q, query in whole.items():
-                waiting[q] = msgspec.structs.replace(waiting[q], query=query)
+            for query in await self._in_full(session_id, record.head.revision, referring):
+                waiting[query.q] = msgspec.structs.replace(waiting[query.q], query=query)
         return standing(record.birth, record.head, waiting, working)
+
+    async def _in_full(self, session_id: str, revision: int, queries: list[Query]) -> list[Query]:
+        """Questions that the journal has by reference; the program knows them best, if it is here."""
+        live = self._sessions.cached(session_id)
+        if live is not None and not live.stale and live.head.revision == revision:
+            return [inquiry.live(query, live.execution.effect(query.q)) for query in queries]
+        return list(inquiry.read(queries, (await self._store.load(session_id)).deliveries).values())
 
     def _standing(self, live: Live) -> Status:
         effect, opened = live.execution.effect, live.opened
