@@ -135,12 +135,14 @@ class Window(msgspec.Struct, frozen=True):
 
     def cut(self, text: str) -> str | None:
         """The part that is shown, or None if all of it is."""
-        if len(text) * 4 <= self.size and text.count("\n") < self.lines:
+        short = _rows(text) <= self.lines
+        if short and len(text) * 4 <= self.size:
             return None
         data = text.encode("utf-8", "surrogatepass")
-        if len(data) <= self.size and text.count("\n") < self.lines:
+        if short and len(data) <= self.size:
             return None
-        rows = text.splitlines(keepends=True)
+        rows = text.split("\n")
+        rows = [row + "\n" for row in rows[:-1]] + [row for row in rows[-1:] if row]
         kept: list[str] = []
         left = self.size
         for row in rows[: self.lines] if self.keep == "head" else rows[: -self.lines - 1 : -1]:
@@ -156,9 +158,12 @@ class Window(msgspec.Struct, frozen=True):
     def note(self, text: str, shown: str, where: str) -> str:
         """What the model is told of the part that it does not see."""
         side = "first" if self.keep == "head" else "last"
-        many = text.count("\n") + 1
         return (
             f"[The {side} {len(shown.encode('utf-8', 'surrogatepass')):,} of "
-            f"{len(text.encode('utf-8', 'surrogatepass')):,} bytes are shown, of {many:,} lines. "
+            f"{len(text.encode('utf-8', 'surrogatepass')):,} bytes are shown, of {_rows(text):,} lines. "
             f"All of it is kept as attachment {where}.]"
         )
+
+
+def _rows(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n"))

@@ -70,7 +70,7 @@ LINES = "".join(f"line {n}\n" for n in range(10))
     [
         (Window(), "short", None),
         (Window(size=4), "four", None),
-        (Window(lines=10), LINES.rstrip("\n"), None),
+        (Window(lines=10), LINES, None),
         (Window(lines=2), LINES, "line 0\nline 1\n"),
         (Window(lines=2, keep="tail"), LINES, "line 8\nline 9\n"),
         (Window(size=16), LINES, "line 0\nline 1\n"),
@@ -88,7 +88,8 @@ def test_a_long_text_is_cut_at_a_line_or_else_at_a_character(window, text, shown
 def test_the_default_window_is_16_kib_and_400_lines():
     assert Window().cut("x" * 16_384) is None
     assert Window().cut("x" * 16_385) == "x" * 16_384
-    assert Window().cut("\n" * 399) is None
+    assert Window().cut("\n" * 400) is None
+    assert Window().cut("\n" * 399 + "x") is None
     assert Window().cut("\n" * 401) == "\n" * 400
 
 

@@ -1,0 +1,203 @@
+"""Attachments: what is too long for a model, or not for its eyes, is kept beside the conversation."""
+
+import sqlite3
+from contextlib import closing
+from hashlib import sha256
+
+import pytest
+
+from everhold.core.errors import BadArguments, ForeignCall, UnknownAttachment
+from everhold.core.tool import Window
+from everhold.drive.agent.agent import Agent
+from everhold.drive.agent.attachment import read_attachment
+from everhold.ports import attachment
+from everhold.ports.attachment import keep
+from everhold.ports.tool import ToolContext, tool
+from tests.scenario.house import opened
+from tests.scenario.talk import Scripted, told, use
+
+LONG = "".join(f"{n}: and so on, and so on\n" for n in range(2_000))
+NAME = sha256(LONG.encode()).hexdigest()
+runs = []
+
+
+@pytest.fixture(autouse=True)
+def fresh_runs():
+    runs.clear()
+
+
+@tool(read_only=True)
+def log() -> str:
+    """A long text."""
+    runs.append("log")
+    return LONG
+
+
+@tool(read_only=True, output=Window(lines=3, keep="tail"))
+async def end_of_log() -> str:
+    """The end of it."""
+    return LONG
+
+
+@tool(read_only=True)
+def table() -> list[int]:
+    """A long table."""
+    return list(range(10_000))
+
+
+@tool(read_only=True, output=None)
+def all_of_it() -> str:
+    """All of it."""
+    return LONG
+
+
+@tool
+async def draw(context: ToolContext) -> str:
+    """Draw something, and keep it."""
+    made = await context.attach(b"\x89PNG", "image/png")
+    again = await context.attach(b"\x89PNG")
+    assert made.id == again.id
+    return f"drawn as {made.id}"
+
+
+@tool
+def write(context: ToolContext) -> str:
+    """Write something from a thread, and keep it."""
+    return context.attach_from_thread("words").id
+
+
+agent = Agent(tools=[log, end_of_log, table, all_of_it, draw, write, read_attachment], name="keeper")
+
+
+async def say(runtime, id="chat"):
+    session = await runtime.session(agent, id)
+    await session.send("Go on.")
+    return session
+
+
+async def test_a_long_result_is_shown_in_part_and_kept_whole(tmp_path):
+    """Row 29: the model is told where the rest is; the journal has only what was shown."""
+    model = Scripted(use("log"))
+    async with opened(tmp_path, llm=model) as runtime:
+        session = await say(runtime)
+        [shown] = model.results
+        lines = shown.splitlines()
+        assert lines[:400] == LONG.splitlines()[:400]
+        assert lines[400:] == [
+            f"[The first {len(''.join(LONG.splitlines(True)[:400])):,} of {len(LONG):,} bytes are shown, of 2,000 "
+            f"lines. All of it is kept as attachment {NAME}.]"
+        ]
+        assert await runtime.attachment(session.id, NAME) == LONG.encode()
+
+    async with opened(tmp_path, llm=model) as runtime:
+        session = await runtime.session(agent, "chat")
+        assert told(await session.history()) == [shown]
+        assert [made.id for made in await runtime.attachments(session.id)] == [NAME]
+    assert runs == ["log"]
+
+
+async def test_the_end_may_be_shown_instead():
+    model = Scripted(use("end_of_log"))
+    async with opened(llm=model) as runtime:
+        await say(runtime)
+    note, *lines = model.results[0].splitlines()
+    assert note.startswith("[The last ")
+    assert lines == LONG.splitlines()[-3:]
+
+
+async def test_a_long_table_is_kept_as_json():
+    model = Scripted(use("table"))
+    async with opened(llm=model) as runtime:
+        session = await say(runtime)
+        [made] = await runtime.attachments(session.id)
+        assert made.media_type == "application/json"
+        assert (await runtime.attachment(session.id, made.id)).startswith(b"[0,1,2,")
+    assert len(model.results[0]) < 17_000
+
+
+async def test_a_tool_may_show_everything():
+    model = Scripted(use("all_of_it"))
+    async with opened(llm=model) as runtime:
+        session = await say(runtime)
+        assert await runtime.attachments(session.id) == []
+    assert model.results == [LONG]
+
+
+async def test_a_model_reads_the_rest_with_a_tool():
+    """A part at a time; what is not there, or not text, is said."""
+    model = Scripted(
+        use("log"),
+        use("read_attachment", id=NAME, offset=5, length=10),
+        use("draw"),
+        use("read_attachment", id=sha256(b"\x89PNG").hexdigest()),
+        use("read_attachment", id="nowhere"),
+    )
+    async with opened(llm=model) as runtime:
+        session = await say(runtime)
+        found = told(await session.history())
+    assert found[1] == f"{LONG[5:15]}\n[Characters 5 to 15 of {len(LONG):,}.]"
+    assert found[3] == "It is not text but image/png, of 4 bytes."
+    assert found[4] == "There is no attachment 'nowhere' in this conversation."
+
+
+async def test_tools_keep_what_they_make(tmp_path):
+    """Row 29: bytes are kept before the result that names them is recorded; from a thread too."""
+    model = Scripted(use("draw"), use("write"))
+    async with opened(tmp_path, llm=model) as runtime:
+        session = await say(runtime)
+        assert [made.media_type for made in await runtime.attachments(session.id)] == ["image/png", "text/plain"]
+        assert await runtime.attachment(session.id, sha256(b"words").hexdigest()) == b"words"
+
+
+async def test_another_session_cannot_read_it():
+    """Row 29: whoever knows the name of an attachment has nothing; a fork reads what it shares."""
+    model = Scripted(use("log"), "Done.", use("read_attachment", id=NAME), "Done.", use("read_attachment", id=NAME))
+    async with opened(llm=model) as runtime:
+        session = await say(runtime)
+        other = await say(runtime, "other")
+        assert told(await other.history()) == [f"There is no attachment '{NAME}' in this conversation."]
+        with pytest.raises(UnknownAttachment):
+            await runtime.attachment(other.id, NAME)
+        fork = await session.fork()
+        await fork.send("Read it.")
+        assert told(await fork.history())[1].startswith("0: and so on")
+
+
+async def test_what_nobody_refers_to_is_gone(tmp_path):
+    """Row 29: bytes go with the last session that keeps them, a fork's origin included."""
+    model = Scripted(use("log"), "Done.", use("log"))
+    async with opened(tmp_path, llm=model) as runtime:
+        first, second = await say(runtime), await say(runtime, "other")
+        fork = await first.fork()
+        for session, left in ((first, 1), (second, 1), (fork, 0)):
+            await runtime.cancel(session.id)
+            await runtime.delete(session.id)
+            assert blobs(tmp_path) == left
+        assert await runtime.store.verify() == []
+
+
+def blobs(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        return connection.execute("SELECT count(*) FROM blob").fetchone()[0]
+
+
+async def test_damaged_bytes_are_never_handed_out(tmp_path):
+    """The name is the seal: what does not match it is damage, and `verify` finds it."""
+    model = Scripted(use("log"))
+    async with opened(tmp_path, llm=model, replay=False) as runtime:
+        session = await say(runtime)
+        with closing(sqlite3.connect(tmp_path / "app.db")) as connection, connection:
+            connection.execute("UPDATE blob SET data = x'00'")
+            connection.execute("INSERT INTO attachment SELECT 99, blob, n, media_type, size, at FROM attachment")
+        with pytest.raises(Exception, match="does not match its name"):
+            await runtime.attachment(session.id, NAME)
+        assert {problem.code for problem in await runtime.store.verify()} == {"broken_seal", "dangling_attachment"}
+
+
+async def test_an_attachment_belongs_to_the_work_of_a_session(monkeypatch):
+    """Outside of it there is nobody to keep it for; and nothing without end is kept."""
+    with pytest.raises(ForeignCall):
+        await keep(b"")
+    monkeypatch.setattr(attachment, "LARGEST", 3)
+    with pytest.raises(BadArguments, match="4 bytes are more than 3"):
+        await keep(b"1234")
