@@ -80,7 +80,7 @@ async def shown(result: JSON, window: Window | None) -> JSON:
         return result
     kept = await keep(text, "text/plain" if isinstance(result, str) else "application/json")
     note = window.note(text, part, kept.id)
-    return f"{part}\n{note}" if window.keep == "head" else f"{note}\n{part}"
+    return "\n".join([part.removesuffix("\n"), note] if window.keep == "head" else [note, part])
 
 
 def _has_pictures(result: JSON) -> bool:
