@@ -39,9 +39,13 @@ from everhold.core.schema import read, unfit
 from everhold.core.session import State
 from everhold.core.status import Raised
 from everhold.drive import doubt
+from everhold.drive.completion import Completions
 from everhold.drive.live import Live, is_noticed
 from everhold.drive.sessions import Sessions
+from everhold.drive.shelf import SessionShelf
 from everhold.drive.step import Said
+from everhold.ports.attachment import SHELF
+from everhold.ports.completion import COMPLETER
 from everhold.ports.program import Answerer, Clock
 from everhold.ports.store import Change, Effect, Notice, Worker
 
@@ -128,6 +132,7 @@ class Dispatch:
                 log.exception("what was to be done after a commit failed")
 
     async def _work(self, session_id: str, query: Query, effect: Callable[[], Any] | None) -> None:
+        SHELF.set(SessionShelf(self._sessions.store, self._clock, session_id))
         try:
             answer = await self._outcome(session_id, query, effect)
         except CANNOT as error:
@@ -187,20 +192,22 @@ class Dispatch:
             self._sessions.changed(session_id)
 
     async def _outcome(self, session_id: str, query: Query, effect: Callable[[], Any] | None) -> Answer:
+        asking = Completions(session_id, self._answerers.get(Kind.LLM), answered)
+        COMPLETER.set(asking)
         try:
             if query.kind is Kind.CALL:
                 if effect is None:
                     raise AnswerFailed(f"{query.name} is not known to this process")
                 if self.instead is not None:
                     effect = self.instead(session_id, query, effect)
-                return Answer(query.q, await self._call(query, effect))
+                return Answer(query.q, await self._call(query, effect), usage=asking.spent.usage)
             asked = query if effect is None else in_full(query, effect())
             said = await self._answerers[query.kind].answer(asked, session_id)
             return kept(answered(query, said), effect)
         except (asyncio.CancelledError, *CANNOT):
             raise
         except Exception as error:
-            return Answer(query.q, error=told(error))
+            return Answer(query.q, error=told(error), usage=asking.spent.usage)
 
     async def _call(self, query: Query, effect: Callable[[], Any]) -> Any:
         options = query.options or {}

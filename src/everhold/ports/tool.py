@@ -10,11 +10,13 @@ A parameter annotated `ToolContext` is not the model's to give: it receives what
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import copy
+import functools
 import inspect
 import threading
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Final, overload
 
@@ -26,7 +28,8 @@ from everhold.core.message import Image, Text
 from everhold.core.query import Rerun
 from everhold.core.schema import fit, unfit
 from everhold.core.tool import Wanted, Window
-from everhold.ports.attachment import Attachment, keep
+from everhold.ports.attachment import Attachment, keep, kept
+from everhold.ports.completion import complete
 from everhold.ports.deltas import Delta, DeltaKind, publish
 from everhold.ports.signature import described, hints_of, parameters, schema
 
@@ -38,8 +41,8 @@ WINDOW: Final = Window()
 class ToolContext:
     """What a tool may know of the call that it is run for, and what it may do beside its result."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
+    def __init__(self, wanted: Wanted, model: str | None = None) -> None:
+        self._wanted, self._model = wanted, model
         self._stopped = threading.Event()
         self._loop = asyncio.get_running_loop()
 
@@ -75,9 +78,32 @@ class ToolContext:
         """Keep something beside the conversation; sessions other than this one cannot read it."""
         return await keep(data, media_type)
 
+    async def attachment(self, id: str) -> tuple[Attachment, bytes]:
+        """What this session keeps under a name; raises `UnknownAttachment`."""
+        return await kept(id)
+
     def attach_from_thread(self, data: bytes | str, media_type: str = "") -> Attachment:
         """The same, for a tool that is no coroutine."""
         return asyncio.run_coroutine_threadsafe(keep(data, media_type), self._loop).result()
+
+    async def llm(self, prompt: str, *, model: str | None = None, **options: Any) -> Any:
+        """Ask a model once: the agent's, unless another is named. What it costs is entered under `tool:<name>`.
+
+        Options are those of `ctx.llm`: `returns`, `system`, `max_tokens`, and what the provider knows.
+        """
+        chosen = model or self._model
+        return await complete(prompt, **({"model": chosen, **options} if chosen else options))
+
+    def llm_from_thread(self, prompt: str, *, model: str | None = None, **options: Any) -> Any:
+        """The same, for a tool that is no coroutine."""
+        context = contextvars.copy_context()
+        asking = functools.partial(self.llm, prompt, model=model, **options)
+        return asyncio.run_coroutine_threadsafe(_within(context, asking), self._loop).result()
+
+
+async def _within(context: contextvars.Context, asking: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Await something in the context of the work that asked for it."""
+    return await asyncio.get_running_loop().create_task(asking(), context=context)
 
 
 class Tool:
