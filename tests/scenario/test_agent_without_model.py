@@ -65,14 +65,9 @@ async def test_the_question_is_shown_in_full_where_the_program_is_not(tmp_path):
         session = await runtime.session(helper, "chat")
         await session.send("Order 7 broke.")
         elsewhere = Runtime(store(tmp_path), clock=runtime.clock, recover=False)
-        elsewhere._find = nowhere
         async with elsewhere:
             is_whole(await asked(elsewhere, session))
             is_whole((await elsewhere.inbox(kind="llm"))[0])
-
-
-def nowhere(ref, version):
-    raise everhold.EverholdError("it is not here")
 
 
 async def test_the_journal_has_it_by_reference_only():
