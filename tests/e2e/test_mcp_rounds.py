@@ -13,6 +13,7 @@ from everhold.fronts.mcp.rounds import ROUNDS, SESSION
 from everhold.fronts.mcp.server import front
 from tests.e2e.mcp_clients import accepted, call, furnish, model, person, sampled, text_of
 from tests.e2e.mcp_house import Host, build, opened
+from tests.e2e.test_mcp_http import serving
 
 
 @pytest.fixture(autouse=True)
@@ -156,6 +157,22 @@ async def test_a_server_that_was_restarted_between_two_rounds_goes_on(shop):
         found = await call(host, "run", arguments, **more)
         assert found.structured_content["result"] == "sent"
     assert (shop / "data" / "everhold" / seal.FILE).stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_server_killed_between_any_two_rounds_loses_nothing(shop):
+    """Each round is served by another process; the one before was killed with SIGKILL."""
+    arguments, more, seen = {"program": "long", "args": {"steps": 4}}, {}, []
+    for _ in range(5):
+        with serving(shop) as (url, process):
+            async with Client(url, sampling_callback=model()) as client:
+                found = await call(Host(client), "run", arguments, **more)
+            process.kill()
+        if found.result_type == "input_required":
+            seen += found.input_requests
+            said = {query_id: sampled(f"answer to {query_id}") for query_id in found.input_requests}
+            more = {"input_responses": said, "request_state": found.request_state}
+    assert found.structured_content["result"] == [f"answer to q-{n}" for n in range(4)]
+    assert seen == ["q-0", "q-1", "q-2", "q-3"]
 
 
 def broken(state):

@@ -2,7 +2,9 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from typing import Any
 
+import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 from mcp.client.extension import advertise
@@ -10,8 +12,9 @@ from mcp.client.extension import advertise
 import everhold
 from everhold.fronts.mcp.server import front
 from everhold.fronts.mcp.tasks import EXTENSION
-from tests.e2e.mcp_clients import Knows, accepted, ask, call, furnish, model, person, sampled, update
+from tests.e2e.mcp_clients import ANYTHING, Knows, accepted, ask, call, furnish, model, person, sampled, update
 from tests.e2e.mcp_house import Host, build, opened
+from tests.e2e.test_mcp_http import serving
 
 
 @pytest.fixture(autouse=True)
@@ -345,6 +348,37 @@ async def test_a_task_outlives_its_server():
         await ask(host, "tasks/cancel", task)
     async with knowing() as host:
         assert (await get(host, task))["status"] == "cancelled"
+
+
+@asynccontextmanager
+async def over_http(shop):
+    """A client of a server process, which is killed in the end."""
+    with serving(shop) as (url, process):
+        async with Client(url, sampling_callback=model(), extensions=[Knows()]) as client:
+            yield Host(client)
+        process.kill()
+
+
+async def test_a_server_killed_between_any_two_requests_loses_nothing(shop):
+    async with over_http(shop) as host:
+        task = await begun(host, "panel", task="Why?")
+    async with over_http(shop) as host:
+        assert list((await get(host, task))["inputRequests"]) == ["q-0", "q-1", "q-2"]
+        await update(host, task, q_0=sampled("zero"), q_2=sampled("two"))
+    async with over_http(shop) as host:
+        assert list((await get(host, task))["inputRequests"]) == ["q-1"]
+        await ask(host, "tasks/cancel", task)
+    async with over_http(shop) as host:
+        assert (await get(host, task))["status"] == "cancelled"
+
+
+async def test_over_http_the_header_names_the_task(shop):
+    """So that whoever passes requests on may go by it."""
+    async with over_http(shop) as host:
+        task = await begun(host, "greet")
+        unnamed = types.Request[dict[str, Any], str](method="tasks/get", params={"taskId": task})
+        assert await refused(-32020, host.client.session.send_request(unnamed, ANYTHING)) is None
+        assert (await get(host, task))["status"] == "input_required"
 
 
 async def test_of_two_clients_the_first_is_heard_and_both_see_the_same():
