@@ -126,6 +126,7 @@ SESSIONS = [
     Row("alc_run", {"code_file": "{project}/add.lua", "ctx": {"a": 1}}, done(2)),
     Row("alc_run", {"code": "return ctx[2]", "ctx": ["a", "b"]}, done("b")),
     Row("alc_run", {"code": "return ctx", "ctx": "text"}, done("text")),
+    Row("alc_run", {"code": "(function() x = 1 end)() return ctx + x", "ctx": 1}, done(2)),
     Row("alc_run", {"code": "return { b = 'é', a = { 1, 2.5 }, c = ctx.nothing }"}, done({"a": [1, 2.5], "b": "é"})),
     Row("alc_run", {"code": "alc.stats.record('k', 7) return alc.stats.get('k')"}, done(7, custom={"k": 7})),
     Row("alc_run", {"code": "\nerror('boom')"}, failed("code:2: boom", llm_calls=0)),
@@ -397,6 +398,12 @@ SESSIONS = [
         done({"task": "in opts", "extra": 1, "result": "yes (2 of 3)"}),
     ),
     Row("alc_advice", {"strategy": "cot", "task": "t"}, asks(...), keep="cot"),  # comes with everhold
+    Row(
+        "alc_advice",
+        {"strategy": "cot", "task": "t", "opts": {"budget": {"max_llm_calls": 0}}},
+        failed(..., budget=...),
+    ),
+    Row("alc_advice", {"strategy": "cot", "task": "t", "opts": {"colour": 1}}, Refused(...)),
     # forks
     Row(
         "alc_run",

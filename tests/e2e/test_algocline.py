@@ -6,8 +6,10 @@ import sqlite3
 import time
 
 import pytest
+from mcp import Client
 
 import everhold
+from everhold.fronts.mcp.server import front
 from everhold.programs.lua.program import LuaProgram
 from tests.e2e import algocline_files as files
 from tests.e2e import algocline_table as table
@@ -209,18 +211,28 @@ def test_an_answer_whose_result_was_lost_can_be_sent_again(house):
     wire.close()
 
 
-def test_a_log_that_a_kill_prevented_is_written_later_and_a_deleted_one_is_not(house):
-    wire = house.serve(ALC_LOG_LEVEL="off")
-    ended = wire.json("alc_run", code="return alc.llm('q')")["session_id"]
-    assert wire.json("alc_continue", session_id=ended, response="a")["status"] == "completed"
-    file = house.home / "logs" / f"{ended}.json"
-    assert not file.exists()  # as if the server had died before it was written
-    wire.kill()
+async def test_a_log_that_nobody_wrote_is_written_later_and_a_deleted_one_is_not(house):
+    """A session that ends without its server: killed before it could write, or answered at another front."""
     wire = house.serve()
+    session = wire.json("alc_run", code="return alc.llm('q')")["session_id"]
+    async with everhold.open(house.base / "app.db") as runtime:
+        assert (await runtime.answer(session, "a")).state == "completed"
+    file = house.home / "logs" / f"{session}.json"
+    assert not file.exists()
     listed = wire.json("alc_log_view")["sessions"]
-    assert [one["session_id"] for one in listed][:1] == [ended] and len(listed) == 3
+    assert [one["session_id"] for one in listed][:1] == [session] and len(listed) == 3
     file.unlink()
     file.with_suffix(".meta.json").unlink()
+    assert len(wire.json("alc_log_view")["sessions"]) == 2
+    wire.close()
+
+
+def test_what_was_begun_without_logs_never_gets_one(house):
+    wire = house.serve(ALC_LOG_LEVEL="off")
+    session = wire.json("alc_run", code="return alc.llm('q')")["session_id"]
+    wire.kill()
+    wire = house.serve()
+    assert wire.json("alc_continue", session_id=session, response="a")["result"] == "a"
     assert len(wire.json("alc_log_view")["sessions"]) == 2
     wire.close()
 
@@ -366,3 +378,28 @@ def test_what_algocline_left_is_taken_over_once(house):
     lineage = wire.json("alc_run", code="return alc.card.lineage({ card_id = alc.card.get_by_alias('best').card_id })")
     assert [node["pkg"] for node in lineage["result"]["nodes"]] == ["careful", "twice"]
     wire.close()
+
+
+# ---- other ways in
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_client_of_any_protocol_gets_the_same(house, monkeypatch, mode):
+    """In this process, with the official library: the newest protocol, and that of the handshake."""
+    for name in ("ALC_HOME", "HOME", "XDG_DATA_HOME", "EVERHOLD_DATABASE_URL"):
+        monkeypatch.setenv(name, house.env[name])
+    monkeypatch.chdir(house.project)
+    made = front(None, None, "algocline")
+    try:
+        async with Client(made.server(), mode=mode) as client:
+            assert len((await client.list_tools()).tools) == 19
+            told = await client.call_tool("alc_run", {"code": "return alc.llm('q')"})
+            session = json.loads(told.content[0].text)["session_id"]
+            told = await client.call_tool("alc_continue", {"session_id": session, "response": "a"})
+            assert told.structured_content is None and json.loads(told.content[0].text)["result"] == "a"
+            refused = await client.call_tool("alc_continue", {"session_id": "s-0", "response": "a"})
+            assert refused.is_error
+            assert refused.meta["everhold/code"] == "unknown_session"
+            assert refused.meta["everhold/hint"] == "alc_status lists the sessions that have not ended."
+    finally:
+        await made.close()

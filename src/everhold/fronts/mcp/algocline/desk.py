@@ -27,7 +27,7 @@ from everhold.drive.transfer import pages
 from everhold.fronts.mcp import desk, lore, person
 from everhold.fronts.mcp.algocline import log, reply, tools
 from everhold.fronts.mcp.algocline.answer import answers, is_repeated
-from everhold.fronts.mcp.algocline.names import names, open_names
+from everhold.fronts.mcp.algocline.names import names, present
 from everhold.fronts.mcp.algocline.reply import Refused
 from everhold.fronts.mcp.follow import Pulse
 from everhold.fronts.mcp.house import MOST_CODE, House
@@ -78,7 +78,7 @@ class Desk:
         code = _code(given.code, given.code_file)
         ctx = {} if given.ctx is None else given.ctx
         if not isinstance(ctx, dict):  # a program's ctx is an object to us: unwrap it on its first line
-            code, ctx = f"ctx = ctx.value {code}", {"value": ctx}
+            code, ctx = f"ctx = ctx.value; {code}", {"value": ctx}
         found = _roots(given.project_root)
         call = LuaProgram.text(code, ctx, roots=self._house.folders.all)
         return await self._begun(call, ctx, "alc_run", None, given.project_root, found)
@@ -89,7 +89,8 @@ class Desk:
             ctx["task"] = given.task
         found = _roots(given.project_root)
         program = self._program(given.strategy, found)
-        call = program(ctx) if isinstance(program, LuaProgram) else program(**ctx)
+        is_lua = isinstance(program, LuaProgram)
+        call = program(ctx) if is_lua else program(**{name: ctx[name] for name in ctx if name != "budget"})
         title = lore.title(given.strategy, ctx)
         return await self._begun(call, ctx, title, given.strategy, given.project_root, found)
 
@@ -105,6 +106,7 @@ class Desk:
         self, call: Call[Any], ctx: dict[str, Any], title: str, strategy: str | None, project: str | None, found: Roots
     ) -> str:
         metadata = {} if strategy is None else {"strategy": strategy}
+        metadata |= {} if home.log_enabled() else log.UNLOGGED
         if found.pinned:  # else it finds the same without its project
             metadata[PROJECT] = str(home.project_root(project))
         status = await self._runtime.start(
@@ -134,9 +136,12 @@ class Desk:
             raise Refused(f"Continue failed: {error}", error.code, error.hint) from None
 
     async def _answered(self, session_id: str, said: list[tools.Response]) -> dict[str, JSON]:
-        record = await self._runtime.store.load(session_id)
-        known = names(record)
-        if record.head.ended or self._told.of(session_id) < record.head.n:
+        record, known = await present(self._runtime.store, session_id)
+        is_told = self._told.of(session_id) >= record.head.n
+        if not is_told or not all(one.query_id in known.open or not one.query_id for one in said):
+            record = await self._runtime.store.load(session_id)
+            known = names(record)
+        if record.head.ended or not is_told:
             if is_repeated(known, said):
                 return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
             if record.head.ended:
@@ -151,15 +156,9 @@ class Desk:
     async def _settled(self, status: Status, *, seen: int) -> dict[str, JSON]:
         """Wait for what moves by itself; then where the session stands, and its log if it has ended."""
         standing = await self._common.settled(status, "", seen=seen, wait=_WAIT)
-        status, store = standing.status, self._runtime.store
-        warning = ""
-        if isinstance(status, Finished):
-            record = await store.load(status.session_id)
-            known = names(record)
-            warning = log.logged(record) if record.birth.labels.items() >= log.LABELS.items() else ""
-        else:
-            record = await store.load(status.session_id, since=-1)
-            known = await open_names(store, status.session_id)
+        status = standing.status
+        record, known = await present(self._runtime.store, status.session_id)
+        warning = log.logged(record) if isinstance(status, Finished) else ""
         shown = reply.told(status, known, option=self._house.option)
         self.telling = (status.session_id, record.head.n)
         return {**shown, "transcript_warning": warning} if warning else shown

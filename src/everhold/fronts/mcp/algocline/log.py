@@ -6,7 +6,7 @@
 Rules
   1. A transcript is written when its session has ended, if a model was asked anything. Sessions that ended unseen (at
      another front, or as the server died) are caught up with when logs are looked at; a log that somebody deleted
-     stays deleted.
+     stays deleted, and a session that was begun with logs switched off never gets one.
   2. Files are written whole, readable by nobody else. Keys that we do not know are kept.
   3. Whatever cannot be read is left out of lists, and left as it is.
 """
@@ -35,6 +35,8 @@ from everhold.ports.store import Filter, Record, Store
 
 #: The label of sessions that were begun through this profile.
 LABELS: Final = {"profile": "algocline"}
+#: Among the metadata of those that were begun while there were to be no logs.
+UNLOGGED: Final = {"log": "off"}
 #: Where it is noted up to when all sessions that have ended have their log.
 MARK: Final = ".everhold-logged"
 LOCK: Final = ".everhold-notes.lock"
@@ -60,7 +62,8 @@ def folder() -> Path:
 
 def logged(record: Record) -> str:
     """Write the transcript of a session that has ended; returns what went wrong, if anything did."""
-    if not log_enabled():
+    birth = record.birth
+    if not log_enabled() or not birth.labels.items() >= LABELS.items() or birth.metadata.items() >= UNLOGGED.items():
         return ""
     try:
         _log(folder(), record)

@@ -120,12 +120,12 @@ def names(record: Record) -> Names:
     return Names(record.deliveries, lua=is_lua(record.birth.program), kept=kept)
 
 
-async def open_names(store: Store, session_id: str) -> Names:
-    """The names of a session's open questions; reads the whole journal only where that is needed to know them."""
+async def present(store: Store, session_id: str) -> tuple[Record, Names]:
+    """A session and the names of its open questions; the whole journal is read only if that is needed to know them."""
     record = await store.load(session_id, since=-1)
-    if record.letters or not _asked_together(record):
+    if record.head.ended or record.letters or not _asked_together(record):
         record = await store.load(session_id)
-    return names(record)
+    return record, names(record)
 
 
 def _asked_together(record: Record) -> bool:
