@@ -40,7 +40,7 @@ class Compaction(Plugin):
             raise BadSetting("compaction", "it needs 0 <= keep < at <= 1, and a window and a summary of 1 or more")
         self._window, self._prompt = window, prompt
         self._at, self._keep = int(window * at), int(window * keep)
-        self._summary = min(summary, max(window // 4, 1))
+        self._summary = max(min(summary, (self._at - self._keep) // 2), 1)  # so that both are less than `at`
 
     def before_turn(self, moment: Moment) -> Compact | None:
         return Compact() if self._is_full(moment) else None
@@ -51,8 +51,8 @@ class Compaction(Plugin):
     def before_compact(self, moment: Moment) -> Ask | NewFrame | None:
         messages = moment.messages
         cut = cut_point(messages, self._keep)
-        if cut == 0:
-            return None
+        if size(messages[:cut]) <= self._summary:
+            return None  # a summary would not be smaller
         if not moment.said:
             return self._ask(messages[:cut], cut, moment.instructions)
         words = moment.said[-1] or excerpt(messages[:cut], self._summary)

@@ -31,10 +31,10 @@ def message(given: JSON, speakers: frozenset[Role] = _SPEAKERS) -> dict[str, JSO
     """A message as plugins and callers write it: words, or `{"role", "content"}`."""
     match given:
         case str():
-            return {"role": Role.USER, "content": [{"type": "text", "text": given}]}
+            return {"role": Role.USER.value, "content": [{"type": "text", "text": given}]}
         case {"role": role, "content": str() | list() as content} if role in speakers:
             blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-            return {"role": role, "content": blocks}
+            return {"role": Role(role).value, "content": blocks}
     raise BadArguments("messages", f"{given!r:.100} is no message of {', '.join(sorted(speakers))}")
 
 

@@ -31,6 +31,7 @@ from everhold.drive.agent.plugged import Decision, Guarded, Plugged, decisions
 from everhold.drive.agent.prompt import Prompt, layer_of
 from everhold.drive.agent.reply import understood
 from everhold.drive.agent.rounds import Rounds, Stop
+from everhold.drive.agent.sources import Sources
 from everhold.drive.agent.tools import Toolbox
 from everhold.hooks import Ask, Contribute, Moment, SetOptions, stored
 from everhold.ports.agent import Stage
@@ -62,6 +63,7 @@ class Life:
         policies = (*agent.policy, self._verdict) if self.plugged.plugins else agent.policy
         self.toolbox = Toolbox(guarded, agent.tools, agent.concurrency, policies)
         self.toolbox.model = agent.model
+        self.sources = Sources(guarded, agent.sources)
         self.prompt = Prompt()
         self.options = Options()
         self.turn, self.rounds, self.started, self.began = 0, 0, 0.0, 0.0
@@ -197,6 +199,12 @@ class Life:
         self.ctx.note(settled=settled)
         self.tell("after_turn", settled)
         return outcome
+
+    async def refresh(self) -> None:
+        """Ask whoever offers tools what is offered in this turn; the model is told who cannot be reached."""
+        for words in await self.sources.refresh():
+            self.contributions.append(Contribute("environment", words))
+        self.toolbox.also_offer(self.sources.tools(self.agent.tools))
 
     def _agree(self) -> None:
         """What holds from here on, whatever the agent's author changes later."""

@@ -145,13 +145,13 @@ class Plugged:
             self._noted = self.fingerprint
 
 
-def fingerprint(plugins: Sequence[Plugin]) -> int:
-    """A number that changes if and only if the name, version or revision of a plugin does, or their order."""
+def fingerprint(plugins: Sequence[Plugin]) -> str:
+    """It changes if and only if the name, version or revision of a plugin does, or their order: 64 bits, as text."""
     told = b"".join(
         plugin.name.encode() + b"\0" + plugin.version.encode() + b"\0" + plugin.revision.to_bytes(8, "little") + b"\xff"
         for plugin in plugins
     )
-    return int.from_bytes(sha256(told).digest()[:8], "little")
+    return f"{int.from_bytes(sha256(told).digest()[:8], 'little'):016x}"
 
 
 async def _asked(plugin: Plugin, hook: str, moment: Moment, arguments: tuple[Any, ...]) -> list[Any]:

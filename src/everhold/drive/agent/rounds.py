@@ -92,8 +92,9 @@ class Rounds:
                 await self.checkpoint()
 
     async def _begin(self) -> None:
-        """Plugins have their say before the model is asked."""
+        """It is asked which tools there are, and plugins have their say, before the model is asked."""
         life = self.life
+        await life.refresh()
         for plugin, _, one in await life.decide("before_turn"):
             match one:
                 case SetOptions():
