@@ -117,7 +117,7 @@ def _sampling(query: OpenQuery, note: str) -> types.CreateMessageRequest:
     temperature = (query.options or {}).get("temperature")
     facts: dict[str, Any] = {name: True for name in ("grounded", "underspecified") if getattr(query, name)}
     params = types.CreateMessageRequestParams(
-        messages=[*_earlier(query), _message("user", _words(query, note))],
+        messages=_messages(query, note),
         system_prompt=query.system,
         max_tokens=query.max_tokens,
         temperature=temperature if isinstance(temperature, int | float) else None,
@@ -126,23 +126,29 @@ def _sampling(query: OpenQuery, note: str) -> types.CreateMessageRequest:
     return types.CreateMessageRequest(params=params)
 
 
-def _words(query: OpenQuery, note: str) -> str:
+def _messages(query: OpenQuery, note: str) -> list[types.SamplingMessage]:
+    earlier = _earlier(query)
+    words = _words(query, note, alone=not earlier)
+    return [*earlier, _message("user", words)] if words or not earlier else earlier
+
+
+def _earlier(query: OpenQuery) -> list[types.SamplingMessage]:
+    """The messages before the prompt, where sampling can say them as they are and the prompt does not."""
+    if query.args is not None or not query.messages or not _plain(query.messages):
+        return []
+    return [_message(one["role"], one["content"]) for one in query.messages if isinstance(one, dict)]
+
+
+def _words(query: OpenQuery, note: str, *, alone: bool) -> str:
     """The prompt, and what a model has to know beside it."""
-    parts = [query.prompt]
-    if query.messages and not _plain(query.messages):
-        parts.insert(0, dumps(query.messages))
+    # What an agent asks has `args`, and its prompt says its messages already.
+    parts = [dumps(query.messages)] if alone and query.messages and query.args is None else []
+    parts.append(query.prompt)
     if query.schema:
         parts.append(f"Answer with JSON of this schema, and nothing else: {dumps(query.schema)}")
     if note:
         parts.append(f"An earlier answer was refused: {note}")
-    return "\n\n".join(part for part in parts if part) or "Go on."
-
-
-def _earlier(query: OpenQuery) -> list[types.SamplingMessage]:
-    """The messages before the prompt, where sampling can say them as they are."""
-    if not query.messages or not _plain(query.messages):
-        return []
-    return [_message(one["role"], one["content"]) for one in query.messages if isinstance(one, dict)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _plain(messages: list[JSON]) -> bool:
