@@ -8,13 +8,13 @@
     │   ├── BadSetting        KeyConflict         BadId               BadStep
     │   ├── NotAllowed        SessionExists       BadRequest          BadHostFile
     │   ├── BadPackage        BadPackageFile      UnknownPlugin       BadSkill
-    │   ├── UnknownAttachment
+    │   ├── UnknownAttachment ToolClash
     │   ├── CodeExecutionUnavailable
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            a fair request at the wrong moment: look at the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
     │   ├── StillNeeded       Waiting             Cancelled           Failed
-    │   └── TurnWaiting
+    │   └── TurnWaiting       StaleTools
     ├── StoreError            the store could not keep its promise: the operator's move
     │   ├── Overtaken         StoreBusy           StoreFull           StoreDamaged
     │   ├── StoreNewer        StoreUnavailable    ReadOnlyStore       WorkerFailed
@@ -212,6 +212,15 @@ class UnknownAttachment(UsageError):
         self.session_id, self.attachment_id = session_id, attachment_id
 
 
+class ToolClash(UsageError):
+    code = "tool_clash"
+    hint = "Rename one of them, or lay one over the other."
+
+    def __init__(self, what: str, one: str, other: str) -> None:
+        super().__init__(f"the tool {what!r} is brought by {one!r} and by {other!r}")
+        self.what = what
+
+
 class UnknownNode(UsageError):
     code = "unknown_node"
     hint = "List the nodes of a conversation: session.history()"
@@ -338,6 +347,15 @@ class QueryClosed(StateError):
     def __init__(self, session_id: str, query_id: str, state: str) -> None:
         super().__init__(f"{query_id!r} of session {session_id!r} was {state} and takes no answer")
         self.session_id, self.query_id, self.state = session_id, query_id, state
+
+
+class StaleTools(StateError):
+    code = "stale_tools"
+    hint = "Read the tools again, and decide anew."
+
+    def __init__(self, seen: int, present: int) -> None:
+        super().__init__(f"the tools are of generation {present}, and generation {seen} was seen")
+        self.seen, self.present = seen, present
 
 
 class TurnWaiting(StateError):

@@ -121,6 +121,7 @@ class Tool:
         retries: int = 0,
         concurrency: int | None = None,
         output: Window | None = WINDOW,
+        pinned: bool = False,
     ) -> None:
         if not callable(function):
             raise BadArguments("tool", f"{function!r} is not a function")
@@ -135,6 +136,7 @@ class Tool:
         self.retries = retries
         self.concurrency = concurrency
         self.output = output
+        self.pinned = pinned  # offered also where there are so many that the model searches
         self._hints = hints_of(function)
         named = (one.name for one in parameters(function) if self._hints.get(one.name) is ToolContext)
         self._context = next(named, None)
@@ -184,6 +186,7 @@ def tool(
     retries: int = 0,
     concurrency: int | None = None,
     output: Window | None = ...,
+    pinned: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """Make a typed function into a tool. One that only reads says `read_only=True` and may be run again."""

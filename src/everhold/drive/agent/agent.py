@@ -18,8 +18,10 @@ from everhold.core.codec import JSON
 from everhold.core.errors import BadArguments, UnknownProgram
 from everhold.drive.agent.code import Code, executors_of
 from everhold.drive.agent.life import Life
+from everhold.drive.agent.offer import MANY
 from everhold.drive.agent.policy import Policy, policies_of
 from everhold.drive.agent.skills import skill_tool, skills_of, told
+from everhold.drive.agent.sources import sources_of
 from everhold.drive.agent.subagents import TASK, settled, subagents_of
 from everhold.hooks import plugins_of
 from everhold.ports.agent import Stage
@@ -36,6 +38,8 @@ class Agent(Program[..., Any]):
         *,
         instructions: str = "",
         tools: Sequence[Any] = (),
+        extra_tools: Sequence[Any] = (),
+        search_above: int = MANY,
         plugins: Sequence[Any] = (),
         policy: Any = None,
         subagents: Sequence[Any] = (),
@@ -59,10 +63,13 @@ class Agent(Program[..., Any]):
         self.executors = executors_of(code)
         own: list[Tool] = [skill_tool(self.skills)] if self.skills else []
         own += [Code(self.executors, language) for language in self.executors]
-        plugged = [one for plugin in self.plugins for one in plugin.tools]
-        self.tools: tuple[Tool, ...] = tools_of([*own, *tools, *plugged])
+        given = [*own, *tools, *(one for plugin in self.plugins for one in plugin.tools)]
+        self.sources = sources_of(given)
+        self.tools: tuple[Tool, ...] = tools_of([one for one in given if one not in self.sources])
         if self.subagents and any(one.name == TASK for one in self.tools):
             raise BadArguments("tools", f"{TASK!r} is the name of the tool that reaches the subagents")
+        self.extra_tools: tuple[Tool, ...] = tools_of(extra_tools)
+        self.search_above = search_above
         self.policy: tuple[Policy, ...] = policies_of(policy)
         self.returns = returns
         self.max_turns = max_turns
@@ -99,13 +106,21 @@ class Agent(Program[..., Any]):
     def ref(self) -> str:
         """module:variable, or the file of a script; raises `UnknownProgram` for an agent that has no name."""
         if not self._ref:
-            self._ref = f"{self._place()}:{self._name or self._variable()}"
+            self._ref = f"{self._place()}:{self.qualname}"
             REGISTRY[(self._ref, self.version)] = self
         return self._ref
 
     @ref.setter
     def ref(self, ref: str) -> None:
         self._ref = ref
+
+    @property
+    def qualname(self) -> str:
+        return self._name or self._variable()
+
+    @property
+    def is_named(self) -> bool:
+        return self._name is not None
 
     def _place(self) -> str:
         module = sys.modules.get(self.__module__)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 #: The signal that a conversation listens to: inputs, and what is said to a turn under way.
 INPUT = "input"
 #: Options that are the loop's own; all others go to whoever answers for the model.
-OWN = frozenset({"max_tokens", "max_turns", "prompt"})
+OWN = frozenset({"max_tokens", "max_turns", "prompt", "tools"})
 
 #: What holds for an agent where nothing was noted.
 UNSAID: Final = {"hooks": [], "max_turns": 12}
@@ -61,7 +61,14 @@ class Life:
         self.hooks: list[str] = []  # those that are called in this turn
         guarded: Any = Guarded(ctx, self.plugged, self._asking) if self.plugged.plugins else ctx
         policies = (*agent.policy, self._verdict) if self.plugged.plugins else agent.policy
-        self.toolbox = Toolbox(guarded, agent.tools, agent.concurrency, policies)
+        self.toolbox = Toolbox(
+            guarded,
+            agent.tools,
+            agent.concurrency,
+            policies,
+            extra=agent.extra_tools,
+            many=agent.search_above,
+        )
         self.toolbox.model = agent.model
         self.sources = Sources(guarded, agent.sources)
         self.prompt = Prompt()
@@ -230,6 +237,7 @@ class Life:
             self.plugged.adopt_if(answer)
             wanted = answer["options"]
         layer_of(wanted.get("prompt"))
+        self.toolbox.offer.access(wanted.get("tools"))
         self.options.set(frame, wanted, everywhere=everywhere)
         if wanted != before:
             self.tell("after_config", before, wanted)
@@ -412,6 +420,7 @@ class Life:
 
     def _prompt(self) -> dict[str, JSON]:
         """What the model is to be told: instructions, contributions and layers, and the tools."""
+        self.toolbox.offer.access(self.effective.get("tools"))
         specs = self.toolbox.specs
         held = self.options.of(self.graph.frame.id)
         layers = [layer_of(held.get("prompt")), layer_of(self.turn_options.get("prompt"))]

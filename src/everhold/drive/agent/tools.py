@@ -23,6 +23,7 @@ from everhold.core.tool import DENIED, LATER, UNSURE, Wanted, confirm_of, digest
 from everhold.core.turn import TurnFailed
 from everhold.drive.agent.act import act, misfit
 from everhold.drive.agent.inner import Inner
+from everhold.drive.agent.offer import MANY, Offer
 from everhold.drive.agent.policy import Policy
 from everhold.drive.agent.reply import ToolCall
 from everhold.ports.agent import Stage
@@ -37,12 +38,22 @@ PROMPT: Final = 4_000
 class Toolbox:
     """The tools of one agent."""
 
-    def __init__(self, ctx: Stage, tools: Sequence[Tool], concurrency: int, policies: Sequence[Policy] = ()) -> None:
+    def __init__(
+        self,
+        ctx: Stage,
+        tools: Sequence[Tool],
+        concurrency: int,
+        policies: Sequence[Policy] = (),
+        *,
+        extra: Sequence[Tool] = (),
+        many: int = MANY,
+    ) -> None:
         self.ctx = ctx
-        self._tools = {tool.name: tool for tool in tools}
+        self._own = tuple(tools)
+        self.offer = Offer(tools, extra, many)
         self._policies = policies
         self._free = asyncio.Semaphore(concurrency)
-        self._places = {tool.name: asyncio.Semaphore(tool.concurrency) for tool in tools if tool.concurrency}
+        self._places = {tool.name: asyncio.Semaphore(tool.concurrency) for tool in (*tools, *extra) if tool.concurrency}
         self._called = 0  # calls of this session so far
         self.answers: dict[int, JSON] = {}  # of the calls that blocks name
         self.failed: TurnFailed | None = None  # set by a call that takes its turn down
@@ -53,7 +64,11 @@ class Toolbox:
     @property
     def specs(self) -> list[JSON]:
         """What a model is told of them."""
-        return [tool.spec() for tool in self._tools.values()]
+        return self.offer.specs
+
+    def also_offer(self, tools: Sequence[Tool]) -> None:
+        """Offer these beside the agent's own, in the place of those that were offered so before."""
+        self._tools = {tool.name: tool for tool in (*self._own, *tools)}
 
     async def run(self, calls: Sequence[ToolCall]) -> list[JSON]:
         """Call them all, and return the results in the order of the calls."""
@@ -69,9 +84,9 @@ class Toolbox:
         return [(bool(block.get("is_error")), content) for block, content in zip(found, contents, strict=True)]
 
     async def _one(self, call: ToolCall, ordinal: int) -> JSON:
-        tool = self._tools.get(call.name)
+        tool = self.offer.tool(call.name)
         if tool is None:
-            known = ", ".join(sorted(self._tools)) or "none"
+            known = ", ".join(self.offer.names) or "none"
             return _wrong(call, f"there is no tool {call.name!r}; the tools are: {known}")
         try:
             given: Any = read(call.input, tool.schema)
