@@ -31,17 +31,17 @@ class House:
             "EVERHOLD_DATABASE_URL": f"sqlite:///{base / 'app.db'}",
         }
 
-    def everhold(self, *words: str) -> dict:
+    def everhold(self, *words: str, folder: Path | None = None) -> dict:
         done = subprocess.run(
             [sys.executable, "-m", "everhold", *words, "--json"],
-            cwd=self.base,
+            cwd=folder or self.base,
             env=self.env,
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
             timeout=60,
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
 
     def serve(self, **env: str) -> "Wire":

@@ -352,6 +352,43 @@ def test_a_log_that_cannot_be_written_is_a_warning(house):
     wire.close()
 
 
+# ---- people
+
+REFUND = """
+import everhold
+
+@everhold.program
+async def refund(ctx: everhold.Context, order: str) -> str:
+    reason = await ctx.llm(f"Why did {order} come back?")
+    return "paid" if await ctx.approval(f"Refund {order}? {reason}") else "declined"
+"""
+
+
+def test_a_tool_never_answers_for_a_person(house):
+    """A program that asks a person waits for the person; the result says what to type, and is there afterwards."""
+    (house.project / "shop.py").write_text(REFUND)
+    (house.project / "everhold.toml").write_text('programs = ["shop.py"]\n')
+    wire = house.serve()
+    told = wire.json("alc_advice", strategy="refund", opts={"order": "7"})
+    session = told["session_id"]
+    told = wire.json("alc_continue", session_id=session, response="broken")
+    assert told["status"] == "waiting"
+    (asked,) = told["for_people"]
+    assert asked["kind"] == "approval" and session in asked["command"] and asked["command"] in told["next"]
+    for name in (asked["id"], "q-0", "q-1"):
+        refused, text = wire.call("alc_continue", session_id=session, response="true", query_id=name)
+        assert refused and text.startswith("Continue failed: unknown query_id"), text
+    refused, text = wire.call("alc_continue", session_id=session, response="true")
+    assert (refused, text) == (True, "Continue failed: invalid transition: no pending queries")
+    shown = wire.json("alc_status", session_id=session, pending_filter="meta")
+    assert shown["phase"] == "paused" and shown["pending"] == [
+        {"kind": "approval", "query_id": "q-1", "max_tokens": 1024}
+    ]
+    house.everhold("answer", session, "--as", "me", "--yes", folder=house.project)
+    assert wire.json("alc_status", session_id=session)["result"] == "paid"
+    wire.close()
+
+
 # ---- what was left
 
 
