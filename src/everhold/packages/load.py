@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Final
 
 from everhold.core.errors import EverholdError, NotAProgram, RunsOnImport, UnknownProgram
-from everhold.ports.program import REGISTRY, register
+from everhold.ports.program import REGISTRY, Program, register
 
 _GUARD: Final = "Put the lines that run something under `if __name__ == '__main__':`."
 _NESTED: Final = re.compile(r"from a running event loop|loop is already running|another loop is running")
@@ -80,7 +80,7 @@ def file(path: Path, ref: str) -> ModuleType:
         with _careful(ref, str(path), name), _first(folders):
             _refuse_namesakes(path, ref)
             loaded = _execute(name, path)
-        _adopt(name, path)
+        _adopt(loaded, path)
         return loaded
 
 
@@ -103,12 +103,17 @@ def _identity(path: Path) -> tuple[str, list[str]]:
     return ".".join([*packages, stem]), list(dict.fromkeys([str(root), str(path.parent)]))
 
 
-def _adopt(name: str, path: Path) -> None:
-    for key, program in list(REGISTRY.items()):
-        if program.__module__ == name:
-            del REGISTRY[key]
-            program.ref = f"{path}:{program.body.__qualname__}"
-            register(program)
+def _adopt(loaded: ModuleType, path: Path) -> None:
+    """Know the programs of a file by its path, whatever its module is called here."""
+    known = [(key, program) for key, program in REGISTRY.items() if program.__module__ == loaded.__name__]
+    for key, program in known:
+        del REGISTRY[key]
+        program.ref = f"{path}:{program.qualname}"
+        register(program)
+    for name, value in list(vars(loaded).items()):
+        if isinstance(value, Program) and value.__module__ == loaded.__name__ and not value.is_named:
+            value.ref = f"{path}:{name}"
+            register(value)
 
 
 # ---- where imports look

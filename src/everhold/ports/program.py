@@ -80,6 +80,16 @@ class Program(Generic[P, R]):
         return f"<program {self.ref} version {self.version}>"
 
     @property
+    def qualname(self) -> str:
+        """What it is called in its module."""
+        return self.body.__qualname__
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its reference is known without looking for it."""
+        return True
+
+    @property
     def signature(self) -> inspect.Signature:
         """The parameters without `ctx`."""
         if self._signature is None:

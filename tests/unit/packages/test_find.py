@@ -487,3 +487,10 @@ def test_a_listed_module_that_runs_is_refused_as_such(write):
 
     with pytest.raises(RunsOnImport):
         find("refund", programs=["runs"])
+
+
+def test_an_agent_of_a_file_is_known_by_the_file_and_its_variable(write):
+    file = write("bots.py", "import everhold\nhelper = everhold.Agent(instructions='Be brief.')\n")
+    found = find(f"{file}:helper")
+    assert found.ref == f"{file}:helper"
+    assert found.name == "helper"
