@@ -17,10 +17,10 @@ class BadSkill(UsageError):
 class CodeExecutionUnavailable(UsageError):
     code = "code_execution_unavailable"
 
-    def __init__(self, language: str, known: list[str]) -> None:
+    def __init__(self, language: str, languages: list[str]) -> None:
         super().__init__(f"nothing here runs code in {language!r}")
         self.language = language
-        self.hint = f"What runs here: {', '.join(known) or 'nothing'}. Give the agent an executor: Agent(code=[…])."
+        self.hint = f"What runs here: {', '.join(languages) or 'nothing'}. Give the agent an executor: Agent(code=[…])."
 
 
 class CodeExecutionStopped(StoreError):
