@@ -322,8 +322,10 @@ def test_a_session_finds_the_packages_of_its_project_wherever_it_goes_on(house):
 
 
 def test_variables_are_heeded(house):
-    """ALC_LOG_DIR, ALC_PROMPT_PREVIEW_CHARS, ALC_PACKAGES_PATH, ALC_LOG_LEVEL."""
+    """ALC_LOG_DIR, ALC_PROMPT_PREVIEW_CHARS, ALC_PACKAGES_PATH, ALC_LOG_LEVEL; and our own folder of packages."""
     more, logs = house.base / "more", house.base / "elsewhere"
+    (house.project / "packages" / "near").mkdir(parents=True)
+    (house.project / "packages" / "near" / "init.lua").write_text("return { run = function() return 'near' end }\n")
     (more / "tiny").mkdir(parents=True)
     (more / "tiny" / "init.lua").write_text("return { run = function(ctx) return alc.llm('abcdefgh') end }\n")
     wire = house.serve(ALC_PACKAGES_PATH=str(more), ALC_LOG_DIR=str(logs), ALC_PROMPT_PREVIEW_CHARS="3")
@@ -332,9 +334,16 @@ def test_variables_are_heeded(house):
     assert shown["pending"][0]["prompt_preview"] == "abc"
     assert wire.json("alc_continue", session_id=session, response="r")["result"] == "r"
     assert sorted(file.name for file in logs.glob("s-*")) == [f"{session}.json", f"{session}.meta.json"]
+    assert wire.json("alc_advice", strategy="near")["result"] == "near"
     info = wire.json("alc_info")
     assert info["log_dir"] == {"resolved": str(logs), "source": "ALC_LOG_DIR"}
-    assert info["search_paths"][0] == {"path": str(more), "source": "env"}
+    assert info["search_paths"] == [
+        {"path": str(house.project / "packages"), "source": "settings"},
+        {"path": str(more), "source": "env"},
+        {"path": str(house.home / "packages"), "source": "default"},
+    ]
+    listed = {one["name"]: one["active"] for one in wire.json("alc_pkg_list")["packages"]}
+    assert listed == {"near": True, "tiny": True, "careful": True, "twice": True}
     wire.close()
     wire = house.serve(ALC_LOG_LEVEL="off")
     assert wire.json("alc_info")["log_enabled"] is False

@@ -25,7 +25,7 @@ from everhold.drive import view
 from everhold.drive.runner import finished
 from everhold.drive.transfer import pages
 from everhold.fronts.mcp import desk, lore, person
-from everhold.fronts.mcp.algocline import log, reply, tools
+from everhold.fronts.mcp.algocline import log, package, reply, tools
 from everhold.fronts.mcp.algocline.answer import answers, is_repeated
 from everhold.fronts.mcp.algocline.names import names, present
 from everhold.fronts.mcp.algocline.reply import Refused
@@ -243,8 +243,13 @@ _SOURCES: Final = {"home": "~/.algocline/logs", "cwd": "current_dir", "none": "n
 
 def search_paths(found: Roots) -> list[JSON]:
     """Where packages are looked for, in this order."""
-    rows = [(found.pinned, "project"), (found.path, "env"), ((found.home,), "default")]
-    return [{"path": str(root.folder), "source": source} for part, source in rows for root in part]
+    rows = [
+        *((root.folder, "project") for root in found.pinned),
+        *package.near(),
+        *((root.folder, "env") for root in found.path),
+        (found.home.folder, "default"),
+    ]
+    return [{"path": str(path), "source": source} for path, source in rows]
 
 
 def _roots(project: str | None) -> Roots:

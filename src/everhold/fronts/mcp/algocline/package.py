@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from everhold.core.codec import JSON
 from everhold.fronts.mcp.algocline import tools
 from everhold.packages.lua import verbs
 from everhold.packages.lua.listing import SORT, USUAL
+from everhold.packages.settings import PACKAGES, settings
+
+
+def near() -> list[tuple[Path, str]]:
+    """Folders of packages that our own settings name, if they are there, and who names them."""
+    found = settings()
+    return [(path, "settings") for path in (*found.packages_path, found.root / PACKAGES) if path.is_dir()]
 
 
 def _list(given: tools.List) -> dict[str, JSON]:
@@ -20,6 +28,7 @@ def _list(given: tools.List) -> dict[str, JSON]:
         filter=given.filter,
         fields=given.fields,
         verbose=given.verbose,
+        more=near(),
     )
 
 
