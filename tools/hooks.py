@@ -1,0 +1,45 @@
+"""Writes the reference of hooks and directives from `everhold.hooks`; run through cog by `make fix`."""
+
+from __future__ import annotations
+
+import inspect
+
+from everhold.core.tool import Confirm, Deny
+from everhold.hooks import ALLOWED, HOOKS, Directive, Plugin
+
+
+def hooks(kind: str) -> str:
+    """One row for each hook of a kind: how it is called, what it is for, what it may return."""
+    decides = kind == "before"
+    head = (
+        "| hook | when it is called | may return |\n|---|---|---|"
+        if decides
+        else "| hook | when it is called |\n|---|---|"
+    )
+    return "\n".join([head, *(_hook(name, decides) for name in HOOKS if name.startswith(kind))])
+
+
+def _hook(name: str, decides: bool) -> str:
+    method = getattr(Plugin, name)
+    given = ", ".join(list(inspect.signature(method).parameters)[1:])
+    row = f"| `{name}({given})` | {_said(method)} |"
+    if not decides:
+        return row
+    kinds = ALLOWED.get(name)
+    allowed = "the value to write down" if kinds is None else ", ".join(f"`{one.__name__}`" for one in kinds)
+    return f"{row} {allowed} |"
+
+
+def directives() -> str:
+    """One row for each directive: its fields, and what it does."""
+    kinds = sorted([*Directive.__subclasses__(), Deny, Confirm], key=lambda one: one.__name__)
+    rows = [f"| `{one.__name__}({', '.join(one.__struct_fields__)})` | {_said(one)} | {_where(one)} |" for one in kinds]
+    return "\n".join(["| directive | does | in |", "|---|---|---|", *rows])
+
+
+def _where(kind: type) -> str:
+    return ", ".join(f"`{hook}`" for hook, kinds in ALLOWED.items() if kind in kinds)
+
+
+def _said(documented: object) -> str:
+    return " ".join((inspect.getdoc(documented) or "").split())
