@@ -182,6 +182,27 @@ async def test_a_task_that_is_cancelled_in_the_middle_stays_cancelled():
     assert list(await answers_of(task)) == ["q-0"]
 
 
+async def test_a_task_that_is_cancelled_while_somebody_here_answers_does_not_complete():
+    asked, stopped = asyncio.Event(), asyncio.Event()
+
+    async def here(query):
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with knowing(samples=False, llm=here) as host:
+        task = await begun(host, "greet")
+        async with asyncio.timeout(60):
+            await asked.wait()
+            assert (await get(host, task))["status"] == "working"
+            await ask(host, "tasks/cancel", task)
+            await until(host, task, "cancelled")
+            await stopped.wait()
+    assert await answers_of(task) == {}
+
+
 async def test_cancelling_what_has_ended_changes_nothing():
     async with knowing() as host:
         task = await begun(host, "greet")
