@@ -36,12 +36,15 @@ if TYPE_CHECKING:
     from everhold.core.status import Paused as Paused
     from everhold.core.status import Running as Running
     from everhold.drive.agent.agent import Agent as Agent
+    from everhold.drive.agent.subagents import subagent as subagent
+    from everhold.plugins.mcp import McpServer as McpServer
     from everhold.ports.context import Context as Context
     from everhold.ports.program import Call as Call
     from everhold.ports.program import Program as Program
     from everhold.ports.program import program as program
     from everhold.ports.said import Said as Said
     from everhold.ports.tool import tool as tool
+    from everhold.programs.lua.cell import Lua as Lua
     from everhold.runtime import Runtime as Runtime
     from everhold.runtime import open as open
 
@@ -63,6 +66,8 @@ _HOMES = {
     "Expired": "core.errors",
     "Failed": "core.errors",
     "Finished": "core.status",
+    "Lua": "programs.lua.cell",
+    "McpServer": "plugins.mcp",
     "Model": "answerers",
     "Observer": "core.observe",
     "OpenQuery": "core.status",
@@ -81,6 +86,7 @@ _HOMES = {
     "open_blocking": "blocking",
     "program": "ports.program",
     "run": "blocking",
+    "subagent": "drive.agent.subagents",
     "tool": "ports.tool",
 }
 

@@ -211,7 +211,8 @@ class Life:
         """Ask whoever offers tools what is offered in this turn; the model is told who cannot be reached."""
         for words in await self.sources.refresh():
             self.contributions.append(Contribute("environment", words))
-        self.toolbox.also_offer(self.sources.tools(self.agent.tools))
+        if self.agent.sources:
+            self.toolbox.also_offer(self.sources.tools)
 
     def _agree(self) -> None:
         """What holds from here on, whatever the agent's author changes later."""
@@ -403,6 +404,7 @@ class Life:
 
     def told(self) -> str | None:
         """The node that has what the model is told beside the messages; a new one where that has changed."""
+        self.toolbox.offer.access(self.effective.get("tools"))
         known = self.graph.last(NodeKind.PROMPT)
         recorded = self.ctx.recorded()
         if recorded is not None:
@@ -420,7 +422,6 @@ class Life:
 
     def _prompt(self) -> dict[str, JSON]:
         """What the model is to be told: instructions, contributions and layers, and the tools."""
-        self.toolbox.offer.access(self.effective.get("tools"))
         specs = self.toolbox.specs
         held = self.options.of(self.graph.frame.id)
         layers = [layer_of(held.get("prompt")), layer_of(self.turn_options.get("prompt"))]

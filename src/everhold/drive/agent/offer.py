@@ -37,8 +37,14 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Shelf:
     """Brings some tools."""
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
-        self._manifests = [Manifest(one.name, one.name, one.description, one.schema) for one in tools]
+    def __init__(self, tools: Sequence[Tool] = ()) -> None:
+        self._manifests: list[Manifest] = []
+        self.put(tools)
+
+    def put(self, tools: Sequence[Tool]) -> None:
+        """Bring these, in the place of those before."""
+        specs: list[Any] = [one.spec() for one in tools]
+        self._manifests = [Manifest(one["name"], one["name"], one["description"], one["input_schema"]) for one in specs]
 
     def manifests(self) -> Sequence[Manifest]:
         return self._manifests
@@ -48,13 +54,23 @@ class Offer:
     """What is offered now."""
 
     def __init__(self, tools: Sequence[Tool], extra: Sequence[Tool] = (), many: int = MANY) -> None:
-        self._tools = {one.name: one for one in (*tools, *extra)}
-        self._extra = {one.name: Shelf([one]) for one in extra}
+        self._tools = {one.name: one for one in tools}
+        self._extra = {one.name: (one, Shelf([one])) for one in extra}
+        self._added: list[str] = []  # names of the extra tools that are offered
         self._pinned = [one.name for one in (*tools, *extra) if one.pinned]
         self._many = many
-        self._surface = Surface({"agent": Shelf(tools)})
+        self._own = dict(self._tools)
+        self._sources = Shelf()
+        self._surface = Surface({"agent": Shelf(tools), "sources": self._sources})
         self._found: dict[str, None] = {}
         self._search = Search(self)
+
+    def also(self, tools: Sequence[Tool]) -> None:
+        """Offer what sources bring, in the place of what they brought before; the agent's own names stay its own."""
+        brought = {one.name: one for one in tools if one.name not in self._own}
+        self._tools = {**self._own, **brought}
+        self._sources.put(list(brought.values()))
+        self._surface.refresh()
 
     def access(self, given: JSON) -> None:
         """Take the option `tools` into account; raises `BadArguments` for what is none, and changes nothing."""
@@ -64,10 +80,11 @@ class Offer:
             known = ", ".join(sorted(self._extra)) or "none"
             raise BadArguments("tools", f"there is no extra tool {unknown[0]!r}; the extra tools are: {known}")
         self._surface.lay_over(
-            [self._extra[name] for name in wanted.extra],
+            [self._extra[name][1] for name in wanted.extra],
             include_base=not wanted.only_extra,
             hidden=wanted.hidden,
         )
+        self._added = wanted.extra
 
     @property
     def catalog(self) -> Catalog:
@@ -90,7 +107,7 @@ class Offer:
     def tool(self, name: str) -> Tool | None:
         """The tool of that name, if it is offered."""
         if name in self.catalog.names:
-            return self._tools[name]
+            return self._extra[name][0] if name in self._added else self._tools[name]
         return self._search if name == SEARCH and self.searched else None
 
     @property

@@ -49,7 +49,6 @@ class Toolbox:
         many: int = MANY,
     ) -> None:
         self.ctx = ctx
-        self._own = tuple(tools)
         self.offer = Offer(tools, extra, many)
         self._policies = policies
         self._free = asyncio.Semaphore(concurrency)
@@ -68,7 +67,7 @@ class Toolbox:
 
     def also_offer(self, tools: Sequence[Tool]) -> None:
         """Offer these beside the agent's own, in the place of those that were offered so before."""
-        self._tools = {tool.name: tool for tool in (*self._own, *tools)}
+        self.offer.also(tools)
 
     async def run(self, calls: Sequence[ToolCall]) -> list[JSON]:
         """Call them all, and return the results in the order of the calls."""

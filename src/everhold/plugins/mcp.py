@@ -1,0 +1,359 @@
+"""MCP servers as sources of tools: processes that are spoken to on their standard streams, or addresses.
+
+    Agent("…", tools=[McpServer("files", command=["npx", "server-files", "/data"]), McpServer("wiki", url="https://…")])
+
+Rules
+  1. A server is not trusted: what it offers and says is bounded, its process has an environment of its own, and a
+     dead one is an error that the model sees.
+  2. One connection for each loop; it begins with the first need, and a lost one is made again, after a failure not
+     before 0.5 s have passed, then 1, 2, … 30.
+  3. A call whose connection is lost is sent again only if the tool says that this does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from everhold.core.codec import JSON, dumps, plain
+from everhold.core.errors import AnswerFailed, BadArguments, BadSchema, MissingExtra, ToolServerFailed
+from everhold.core.message import Image, Picture, Text
+from everhold.core.schema import read
+from everhold.core.tool import Window
+from everhold.plugins.complaint import Complaint
+from everhold.ports import resource
+from everhold.ports.source import Offer
+from everhold.ports.tool import Tool
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+log = logging.getLogger("everhold")
+
+#: Tools that one server may offer, pages that are read to find them, and characters of a description.
+MOST: Final = 256
+PAGES: Final = 100
+_DESCRIBED: Final = 8_192
+#: Seconds until a server that failed is tried again: the first, and the longest.
+SOONEST: Final = 0.5
+LATEST: Final = 30.0
+#: Characters of an error that the model is shown.
+_WORDS: Final = 200
+_LONGEST: Final = 64
+_SHOWN: Final = Window()
+_OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class McpServer:
+    """A server that offers tools, by its command or by its address."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        command: Sequence[str] = (),
+        url: str = "",
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        headers: Mapping[str, str] | None = None,
+        startup: float = 10.0,
+        timeout: float = 60.0,
+        output: Window | None = _SHOWN,
+    ) -> None:
+        if not _plain(name):
+            raise BadArguments("McpServer", f"a name needs a letter or a digit, got {name!r}")
+        if isinstance(command, str) or bool(command) == bool(url):
+            raise BadArguments("McpServer", "give it a command, as a list of words, or a url")
+        if url and (env or cwd or not url.startswith(("http://", "https://"))):
+            raise BadArguments("McpServer", "a url begins with http:// or https://, and has neither env nor cwd")
+        if command and headers:
+            raise BadArguments("McpServer", "a command has no headers")
+        if startup <= 0 or timeout <= 0:
+            raise BadArguments("McpServer", "startup and timeout should be more than 0")
+        if find_spec("mcp") is None:
+            raise MissingExtra("mcp", "an MCP server as a source of tools")
+        self.name = name
+        self.command, self.url = tuple(command), url
+        self.env, self.cwd, self.headers = dict(env or {}), cwd, dict(headers or {})
+        self.startup, self.timeout, self.output = startup, timeout, output
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"McpServer({self.name!r})"  # without what may be secret
+
+    async def offered(self) -> list[Offer]:
+        """The tools that it lists now."""
+        listed = await self._line().listed()
+        found: dict[str, Offer] = {}
+        for one in listed[:MOST]:
+            offer = self._offer(one)
+            found.setdefault(offer.name, offer)
+        if len(listed) > MOST:
+            log.warning("the tool server %r lists more than %d tools; the others are left out", self.name, MOST)
+        return list(found.values())
+
+    def tool(self, offer: Offer) -> Tool:
+        return McpTool(self, offer)
+
+    async def call(self, offer: Offer, given: dict[str, JSON]) -> Any:
+        """Call one of its tools; raises `AnswerFailed` with what it says went wrong."""
+        said = await self._line().called(offer.origin, given, again=offer.read_only or offer.idempotent)
+        found = _content(said)
+        if said.is_error:
+            words = found if isinstance(found, str) else "\n\n".join(one.text for one in found if isinstance(one, Text))
+            raise AnswerFailed(words or "it failed and did not say why", "mcp_error")
+        return found
+
+    async def close(self) -> None:
+        """End the connection of this loop. The next call makes another."""
+        line = self._lines.pop(asyncio.get_running_loop(), None)
+        if line is not None:
+            await line.end()
+
+    def _line(self) -> Line:
+        loop = asyncio.get_running_loop()
+        if loop not in self._lines:
+            self._lines[loop] = Line(self)
+            resource.closed_by(self, self.close)
+        return self._lines[loop]
+
+    def _offer(self, one: Any) -> Offer:
+        about = one.annotations
+        return Offer(
+            _named(self.name, one.name),
+            one.name,
+            (one.description or one.title or "")[:_DESCRIBED],
+            plain(one.input_schema, f"the schema of {one.name}"),
+            bool(about and about.read_only_hint),
+            bool(about and about.idempotent_hint),
+        )
+
+
+class McpTool(Tool):
+    """A tool of a server."""
+
+    def __init__(self, server: McpServer, offer: Offer) -> None:
+        async def call(given: dict[str, Any]) -> Any:
+            return await server.call(offer, given)
+
+        super().__init__(
+            call,
+            name=offer.name,
+            description=offer.description,
+            read_only=offer.read_only,
+            rerun="safe" if offer.read_only or offer.idempotent else None,
+            timeout=server.timeout,
+            output=server.output,
+        )
+        self._told: dict[str, JSON] = offer.schema or {"type": "object"}
+        self.schema = self._told if _is_known(self._told) else {"type": "object"}
+
+    def spec(self) -> dict[str, JSON]:
+        return {"name": self.name, "description": self.description, "input_schema": self._told}
+
+    def arguments(self, given: dict[str, JSON], context: Any) -> dict[str, Any]:
+        return {"given": given}
+
+
+class Line:
+    """The connection of one loop to a server. One task has it, from its beginning to its end."""
+
+    def __init__(self, server: McpServer) -> None:
+        self._server = server
+        self._client: Client | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+        self._wait, self._not_before = 0.0, 0.0
+        self._why = ""
+
+    async def listed(self) -> list[Any]:
+        """All the tools that it lists, page by page, until a cursor comes twice or there are too many."""
+
+        async def pages(client: Client) -> list[Any]:
+            found: list[Any] = []
+            seen: set[str | None] = set()
+            cursor: str | None = None
+            while cursor not in seen and len(seen) < PAGES and len(found) <= MOST:
+                seen.add(cursor)
+                page = await client.list_tools(cursor=cursor)
+                found += page.tools
+                cursor = page.next_cursor or None
+                if cursor is None:
+                    break
+            return found
+
+        async with asyncio.timeout(self._server.timeout):
+            listed: list[Any] = await self._with(pages, again=True)
+            return listed
+
+    async def called(self, name: str, given: dict[str, JSON], *, again: bool) -> Any:
+        """What came of a call."""
+        return await self._with(lambda client: client.call_tool(name, given), again=again)
+
+    async def _with(self, act: Any, *, again: bool) -> Any:
+        """Do something with the connection; if it turns out to be lost, make another and do it once more."""
+        from mcp import MCPError
+
+        for left in (1, 0):
+            client = await self._connected()
+            try:
+                return await act(client)
+            except MCPError as error:
+                if not _is_lost(error):
+                    raise AnswerFailed(str(error)[:_WORDS], "mcp_error") from None
+                why = str(error)
+            except Exception as error:  # of the transport: it is of no use any more
+                why = _reason(error)
+            await self._lost(client)
+            if not left or not again:
+                more = "" if again else "; it was not sent again, and may or may not have been done"
+                raise ToolServerFailed(self._server.name, f"{why[:_WORDS]}{more}")
+        raise AssertionError
+
+    # ---- beginning and ending
+
+    async def _connected(self) -> Client:
+        async with self._lock:
+            if self._client is not None and self._keeper is not None and not self._keeper.done():
+                return self._client
+            loop = asyncio.get_running_loop()
+            left = self._not_before - loop.time()
+            if left > 0:
+                raise ToolServerFailed(self._server.name, f"{self._why}; it is tried again in {left:.1f} s")
+            ready: asyncio.Future[Client] = loop.create_future()
+            self._keeper = loop.create_task(self._keep(ready))
+            try:
+                self._client = await asyncio.shield(ready)
+            except asyncio.CancelledError:
+                self._keeper.cancel()
+                raise
+            except Exception as error:
+                self._why = _reason(error)[:_WORDS]
+                self._wait = min(max(self._wait * 2, SOONEST), LATEST)
+                self._not_before = loop.time() + self._wait
+                raise ToolServerFailed(self._server.name, self._why) from None
+            self._wait = 0.0
+            return self._client
+
+    async def _keep(self, ready: asyncio.Future[Client]) -> None:
+        """Hold the connection until somebody ends it."""
+        complaint = Complaint()
+        try:
+            async with AsyncExitStack() as stack:
+                stack.callback(complaint.close)
+                async with asyncio.timeout(self._server.startup):
+                    client = await stack.enter_async_context(await _client(self._server, stack, complaint))
+                if not ready.done():
+                    ready.set_result(client)
+                await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            ready.cancel()
+            raise
+        except TimeoutError:
+            _fail(ready, f"it was not ready within {self._server.startup:g} s{complaint.said}")
+        except BaseException as error:  # groups too; it is told to whoever waits
+            _fail(ready, f"{_reason(error)}{complaint.said}")
+
+    async def _lost(self, client: Client) -> None:
+        async with self._lock:
+            if self._client is client:
+                await self.end()
+
+    async def end(self) -> None:
+        """End the connection, and with it the server's process."""
+        keeper, self._keeper, self._client = self._keeper, None, None
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+
+
+async def _client(server: McpServer, stack: AsyncExitStack, complaint: Complaint) -> Client:
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    if server.command:
+        program, *words = server.command
+        asked = StdioServerParameters(command=program, args=words, env=server.env or None, cwd=server.cwd)
+        return Client(stdio_client(asked, errlog=complaint.file), cache=None)
+    if not server.headers:
+        return Client(server.url, cache=None)
+    import httpx2
+
+    http = httpx2.AsyncClient(headers=server.headers, timeout=httpx2.Timeout(30.0, read=300.0))
+    return Client(streamable_http_client(server.url, http_client=await stack.enter_async_context(http)), cache=None)
+
+
+def _fail(ready: asyncio.Future[Client], why: str) -> None:
+    if not ready.done():
+        ready.set_exception(ConnectionError(why))
+
+
+def _is_lost(error: Any) -> bool:
+    """Whether an error is not the server's, but that of the connection to it."""
+    from mcp_types import CONNECTION_CLOSED
+
+    return bool(getattr(error.error, "code", None) == CONNECTION_CLOSED)
+
+
+def _reason(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__
+
+
+# ---- names, schemas, contents
+
+
+def _plain(name: str) -> str:
+    return _OTHER.sub("_", name).strip("_")
+
+
+def _named(server: str, tool: str) -> str:
+    """The name of a tool as models may know it; a long one is told from others by a part of its digest."""
+    name = f"mcp__{_plain(server)}__{_plain(tool)}"
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[: _LONGEST - 9]}_{sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _is_known(schema: dict[str, JSON]) -> bool:
+    """Whether inputs can be checked here; else the server does it alone."""
+    try:
+        read({}, schema)
+    except BadSchema:
+        return False
+    except Exception:
+        return True  # nothing is no fitting input, which is the point of most schemas
+    return True
+
+
+def _content(said: Any) -> str | list[Text | Image]:
+    """What a server said: text joined with blank lines, or blocks if there are pictures among it."""
+    parts: list[Text | Image] = []
+    for block in said.content:
+        match block.type:
+            case "text":
+                parts.append(Text(block.text))
+            case "image":
+                parts.append(Image(Picture(block.mime_type, base64.b64decode(block.data))))
+            case "resource" if hasattr(block.resource, "text"):
+                parts.append(Text(block.resource.text))
+            case "resource_link":
+                parts.append(Text(f"[{block.name}: {block.uri}]"))
+            case other:
+                parts.append(Text(f"[{other}]"))
+    if not parts and said.structured_content is not None:
+        return dumps(plain(said.structured_content, "the result"))
+    if any(isinstance(part, Image) for part in parts):
+        return parts
+    return "\n\n".join(part.text for part in parts if isinstance(part, Text))
