@@ -10,7 +10,7 @@ from typing import Final
 
 from everhold.core.codec import JSON
 from everhold.core.journal import open_queries
-from everhold.drive.agent.observe import Cursor, Event, EventKind, Facts, Ring, cursor_of
+from everhold.drive.agent.observe import Cursor, Event, EventKind, Facts, Heard, Ring, cursor_of
 from everhold.ports.store import Record, Store
 
 #: Sessions whose live words are kept in one process.
@@ -58,7 +58,9 @@ class Watch:
         self._watched, self._view = watched, view
         self._facts = Facts(session_id)
         self._at = Cursor(session_id, 0, 0)  # the last fact that was told
-        self._k = ring.count  # the last live words that were told
+        self._k = ring.count  # the last live words that were taken from the ring
+        self._heard: list[Heard] = []  # live words that wait for the fact that they belong to
+        self._asked: set[str] = set()  # questions to models that are open
         self._next = 0  # the first delivery that was not read yet
         self._ended = False
 
@@ -71,10 +73,8 @@ class Watch:
             while not self._ended:
                 stir.clear()
                 with self._stirred(stir):
-                    for event in self._live():
-                        yield event
                     facts = await self._read()
-                    for event in facts:
+                    for event in self._merged(facts):
                         yield event
                     if not facts and not self._ended:
                         await _wait(stir)
@@ -91,9 +91,12 @@ class Watch:
             record = await self._store.load(self._id)
         lost = self._live_after(cursor)
         self._at = Cursor(self._id, record.head.n + 1, 0) if lost else cursor
+        at = self._at
         for delivery in record.deliveries:
-            if delivery.n < self._at.n:
-                self._facts.of(delivery)
+            if delivery.n < at.n:
+                for event in self._facts.of(delivery):
+                    self._tell(event)
+        self._at = at
         self._next = self._at.n
         if not lost:
             return []
@@ -118,15 +121,38 @@ class Watch:
         self._k = cursor.k
         return ""
 
-    def _live(self) -> list[Event]:
-        """Live words that were not told yet; those whose answer is a fact by now are left out."""
+    def _merged(self, facts: list[Event]) -> Iterator[Event]:
+        """Facts and live words: the words of an answer come after its question and before the answer is a fact."""
+        self._heard += self._fresh()
+        for fact in facts:
+            if fact.kind is EventKind.MODEL_ANSWERED:
+                yield from self._words({fact.query})
+            self._tell(fact)
+            yield fact
+        yield from self._words({"", *self._asked})
+        self._heard = [one for one in self._heard if one[1] not in self._facts.answered]
+
+    def _words(self, queries: set[str]) -> Iterator[Event]:
+        told = [one for one in self._heard if one[1] in queries]
+        self._heard = [one for one in self._heard if one[1] not in queries]
+        for one in told:
+            yield self._ring.event(self._at, one, self._facts.turn)
+
+    def _fresh(self) -> list[Heard]:
+        """Live words that were not taken from the ring yet."""
         heard = self._ring.since(self._k)
-        if heard is None:  # this watcher was too slow: the facts will tell
+        if heard is None:  # this watcher was too slow
             heard = self._ring.since(self._ring.first - 1) or []
         if heard:
             self._k = heard[-1][0]
-        turn, told = self._facts.turn, self._facts.answered
-        return [self._ring.event(self._at, one, turn) for one in heard if one[1] not in told]
+        return heard
+
+    def _tell(self, fact: Event) -> None:
+        self._at = cursor_of(fact.cursor, self._id)
+        if fact.kind is EventKind.MODEL_ASKED:
+            self._asked.add(fact.query)
+        elif fact.kind is EventKind.MODEL_ANSWERED:
+            self._asked.discard(fact.query)
 
     async def _read(self) -> list[Event]:
         """Facts that were not told yet."""
@@ -137,10 +163,10 @@ class Watch:
                 found += self._facts.of(delivery)
                 self._next = delivery.n + 1
         self._ended = record.head.ended
-        fresh = [event for event in found if _place(event) > (self._at.n, self._at.i)]
-        if fresh:
-            self._at = cursor_of(fresh[-1].cursor, self._id)
-        return fresh
+        known = [event for event in found if _place(event) <= (self._at.n, self._at.i)]
+        for event in known:  # told before the line broke
+            self._tell(event)
+        return found[len(known) :]
 
     @contextmanager
     def _stirred(self, stir: asyncio.Event) -> Iterator[None]:

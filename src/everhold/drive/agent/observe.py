@@ -3,7 +3,7 @@
 Rules
   1. A fact is an event that is in the journal. Its cursor is the same for everybody, for ever: delivery, place in it.
   2. Words that are being said are live: they are kept for a while in the process that hears them, and nowhere else.
-     They are provisional; only a fact settles them. Once the answer is a fact, words of it are not told any more.
+     They are provisional; only a fact settles them. They come after their question, and never after its answer.
   3. A cursor names the last event that was seen. After a fact nothing is ever missed. After live words, what can no
      longer be told again is announced: a `gap`, then a fresh `view`, then what happens next.
   4. A cursor of another conversation, or one that makes no sense, is refused.
@@ -28,6 +28,8 @@ from everhold.core.query import Answer, Kind, Query, QueryId, Usage
 from everhold.core.turn import Settled
 from everhold.ports.deltas import Delta, DeltaKind, Listener
 
+#: Live words: how many came before them, to which query, and what was said.
+Heard = tuple[int, QueryId, Delta]
 #: Live words kept for those who come back.
 KEPT: Final = 2048
 
@@ -50,6 +52,7 @@ class EventKind(StrEnum):
     TEXT = "text"  # words of the answer to `query`
     THINKING = "thinking"  # words the model says to itself
     TOOL_CALL = "tool_call"  # a piece of a tool call: `call` and `name` with the first, JSON text in `text`
+    PROGRESS = "progress"  # how far tool `name` is, in `text`, for the model's `call`
     RESET = "reset"  # forget the words said to `query` so far: it is asked again
     # where the stream was interrupted
     GAP = "gap"  # live words after the cursor are lost: `text` says why
@@ -60,6 +63,7 @@ _LIVE: Final = {
     DeltaKind.TEXT: EventKind.TEXT,
     DeltaKind.THINKING: EventKind.THINKING,
     DeltaKind.TOOL: EventKind.TOOL_CALL,
+    DeltaKind.PROGRESS: EventKind.PROGRESS,
     DeltaKind.RESET: EventKind.RESET,
 }
 
@@ -206,7 +210,7 @@ class Ring(Listener):
         super().__init__(session_id, limit)
         self.name = secrets.token_hex(4)
         self.count = 0  # heard so far
-        self._kept: deque[tuple[int, QueryId, Delta]] = deque(maxlen=limit)
+        self._kept: deque[Heard] = deque(maxlen=limit)
         self._stirs: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def hear(self, query_id: str, delta: Delta) -> None:
@@ -226,7 +230,7 @@ class Ring(Listener):
     def leave(self, stir: asyncio.Event) -> None:
         self._stirs = {each for each in self._stirs if each[1] is not stir}
 
-    def since(self, k: int) -> list[tuple[int, QueryId, Delta]] | None:
+    def since(self, k: int) -> list[Heard] | None:
         """What was heard after the k-th; None if some of it is no longer kept."""
         if k > self.count or k + 1 < self.first:
             return None
@@ -237,7 +241,7 @@ class Ring(Listener):
         """The oldest that is kept."""
         return self._kept[0][0] if self._kept else self.count + 1
 
-    def event(self, at: Cursor, heard: tuple[int, QueryId, Delta], turn: int) -> Event:
+    def event(self, at: Cursor, heard: Heard, turn: int) -> Event:
         """Words as an event; `at` is the last fact before them."""
         k, query_id, delta = heard
         place = str(Cursor(at.session_id, at.n, at.i, self.name, k))
