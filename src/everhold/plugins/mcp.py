@@ -178,6 +178,13 @@ class Line:
     async def listed(self) -> list[Any]:
         """All the tools that it lists, page by page, until a cursor comes twice or there are too many."""
 
+        async def in_time(client: Client) -> list[Any]:
+            try:
+                async with asyncio.timeout(self._server.timeout):
+                    return await pages(client)
+            except TimeoutError:
+                raise TimeoutError(f"it did not list its tools within {self._server.timeout:g} s") from None
+
         async def pages(client: Client) -> list[Any]:
             found: list[Any] = []
             seen: set[str | None] = set()
@@ -191,9 +198,8 @@ class Line:
                     break
             return found
 
-        async with asyncio.timeout(self._server.timeout):
-            listed: list[Any] = await self._with(pages, again=True)
-            return listed
+        listed: list[Any] = await self._with(in_time, again=True)
+        return listed
 
     async def called(self, name: str, given: dict[str, JSON], *, again: bool) -> Any:
         """What came of a call."""
