@@ -73,6 +73,7 @@ class Caretaker:
             await self._dispatch.introduce()
         for live in self._sessions.idle(now, self._idle):
             self._sessions.drop(live)
+        look = look or self._poked.is_set()  # somebody called while nobody was listening
         self._poked.clear()  # before looking: what happens meanwhile is looked at next
         moved = await self.move() if look else False
         if moved:
