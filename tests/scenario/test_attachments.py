@@ -1,12 +1,13 @@
 """Attachments: what is too long for a model, or not for its eyes, is kept beside the conversation."""
 
 import sqlite3
+from base64 import b64encode
 from contextlib import closing
 from hashlib import sha256
 
 import pytest
 
-from everhold.core.errors import BadArguments, ForeignCall, UnknownAttachment
+from everhold.core.errors import BadArguments, BadExport, ForeignCall, UnknownAttachment
 from everhold.core.tool import Window
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.attachment import read_attachment
@@ -179,6 +180,27 @@ async def test_what_nobody_refers_to_is_gone(tmp_path):
 def blobs(tmp_path):
     with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
         return connection.execute("SELECT count(*) FROM blob").fetchone()[0]
+
+
+async def test_attachments_come_along_with_their_session(tmp_path):
+    """Exported and imported, a fork's shared ones too; a file whose bytes were changed is refused."""
+    model = Scripted(use("log"))
+    file = tmp_path / "all.jsonl"
+    async with opened(tmp_path, llm=model) as runtime:
+        session = await say(runtime)
+        fork = await session.fork()
+        await runtime.export(file)
+    async with opened(llm=model) as other:
+        await other.import_(file)
+        for session_id in (session.id, fork.id):
+            assert await other.attachment(session_id, NAME) == LONG.encode()
+        assert await other.store.verify() == []
+    encoded = b64encode(LONG.encode())
+    lines = [line.replace(encoded, b64encode(b"other")) for line in file.read_bytes().splitlines()]
+    file.write_bytes(b"\n".join(lines))
+    async with opened(llm=model) as other:
+        with pytest.raises(BadExport):
+            await other.import_(file)
 
 
 async def test_damaged_bytes_are_never_handed_out(tmp_path):

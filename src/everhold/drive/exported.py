@@ -1,7 +1,7 @@
 """Exported sessions as text: JSON Lines, one line for each thing, read and written one session at a time.
 
     {"everhold": "export", "format": 1, …}                  first, and its format before its shape
-    {"line": "session", …} delivery … letter … effect … head end      once for each session
+    {"line": "session", …} delivery … letter … effect … attachment … head end      once for each session
     {"line": "value", …}                                    durable values, if they were asked for
     {"line": "close", …}                                    last
 
@@ -71,6 +71,14 @@ class EffectLine(msgspec.Struct, frozen=True, tag_field="line", tag="effect"):
     since: float
 
 
+class AttachmentLine(msgspec.Struct, frozen=True, tag_field="line", tag="attachment"):
+    """Bytes that the session may read; in a fork also what it shares with its origin."""
+
+    id: str
+    media_type: str
+    data: bytes  # as base64
+
+
 class HeadLine(msgspec.Struct, frozen=True, tag_field="line", tag="head"):
     revision: int
     state: State
@@ -98,7 +106,9 @@ class CloseLine(msgspec.Struct, frozen=True, tag_field="line", tag="close"):
     values: int
 
 
-Line = SessionLine | DeliveryLine | LetterLine | EffectLine | HeadLine | EndLine | ValueLine | CloseLine
+Line = (
+    SessionLine | DeliveryLine | LetterLine | EffectLine | AttachmentLine | HeadLine | EndLine | ValueLine | CloseLine
+)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Line).decode
@@ -113,6 +123,7 @@ class Carried(msgspec.Struct):
     deliveries: list[Delivery]  # of a fork that names its origin: only its own
     letters: list[Letter]
     effects: list[EffectLine]
+    attachments: list[AttachmentLine] = []
 
     @property
     def birth(self) -> Birth:
@@ -142,9 +153,10 @@ class Writer:
         letters: Iterable[Letter],
         effects: Iterable[EffectLine],
         head: HeadLine,
+        attachments: Iterable[AttachmentLine] = (),
     ) -> None:
         lines, found = 0, sha256()
-        for line in _lines(opening, deliveries, letters, effects, head):
+        for line in _lines(opening, deliveries, letters, effects, attachments, head):
             text = _encode(line) + b"\n"
             found.update(text)
             lines += 1
@@ -165,6 +177,7 @@ def _lines(
     deliveries: Iterable[Delivery],
     letters: Iterable[Letter],
     effects: Iterable[EffectLine],
+    attachments: Iterable[AttachmentLine],
     head: HeadLine,
 ) -> Iterator[Line]:
     yield opening
@@ -173,6 +186,7 @@ def _lines(
     for letter in letters:
         yield LetterLine(letter.kind, letter.body, letter.at)
     yield from effects
+    yield from attachments
     yield head
 
 
@@ -286,6 +300,8 @@ class Reader:
                 carried.letters.append(Letter(line.kind, line.body, line.at))
             case EffectLine():
                 carried.effects.append(line)
+            case AttachmentLine():
+                carried.attachments.append(line)
             case HeadLine():
                 carried.head = line
             case _:
@@ -307,6 +323,8 @@ def _flaw(carried: Carried) -> str:
     last: Any = carried.deliveries[-1].notes if carried.deliveries else None
     if (head.state in ENDED) != (last is not None and last.outcome is not None):
         return f"it is {head.state}, and its journal says otherwise"
+    if any(sha256(one.data).hexdigest() != one.id for one in carried.attachments):
+        return "an attachment is not what its name says"
     if head.state in ENDED and (carried.letters or carried.effects):
         return "it has ended, and something waits for it"
     return next((f"its letters: {error}" for error in map(_misread, carried.letters) if error), "")

@@ -37,6 +37,7 @@ from everhold.drive import redact
 from everhold.drive.child import child_end, spent
 from everhold.drive.doubt import put
 from everhold.drive.exported import (
+    AttachmentLine,
     Carried,
     EffectLine,
     Header,
@@ -49,6 +50,7 @@ from everhold.drive.exported import (
 )
 from everhold.drive.live import is_noticed
 from everhold.drive.runner import finished
+from everhold.ports.attachment import Attachment
 from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Progress, Record, Store, Summary, Write
 
 File = str | os.PathLike[str] | BinaryIO
@@ -126,7 +128,7 @@ class Exporter:
                 record = await self._store.load(session_id)
             except UnknownSession:  # deleted since it was listed
                 continue
-            self._one(record)
+            self._one(record, await self._attached(session_id))
             stack += reversed([child async for child in self._children(record)])
             self._progress(len(self.written), len(self.written) + len(stack))
             await asyncio.sleep(0)
@@ -149,7 +151,15 @@ class Exporter:
                 if row.birth.parent_query in asked:
                     yield row.birth.id
 
-    def _one(self, record: Record) -> None:
+    async def _attached(self, session_id: SessionId) -> list[AttachmentLine]:
+        """What a session keeps; nothing of it where texts are redacted."""
+        found: list[AttachmentLine] = []
+        for made in [] if self._parts else await self._store.attachments(session_id):
+            _, data = await self._store.attachment(session_id, made.id)
+            found.append(AttachmentLine(made.id, made.media_type, data))
+        return found
+
+    def _one(self, record: Record, attached: list[AttachmentLine]) -> None:
         birth, head, deliveries = record.birth, record.head, record.deliveries
         asked = {query.q: query for each in deliveries for query in each.asked}
         self._namespaces |= {query.args["in"] for query in asked.values() if query.kind is Kind.STATE}
@@ -165,7 +175,7 @@ class Exporter:
             deliveries = [redact.delivery(each, asked, self._parts) for each in deliveries]
             letters = [redact.letter(each, asked, self._parts) for each in letters]
         line = HeadLine(head.revision, head.state, head.n, head.due_at, head.updated_at, head.metrics, head.attempts)
-        self._writer.session(opening, deliveries, letters, effects, line)
+        self._writer.session(opening, deliveries, letters, effects, line, attached)
         self.written[birth.id] = head.n
 
     def _fork(self, birth: Birth, deliveries: list[Delivery]) -> tuple[SessionLine, list[Delivery]]:
@@ -318,6 +328,9 @@ async def _take_in(store: Store, carried: Carried, values: list[ValueLine], *, d
                 raise SessionExists(birth.id, store.where) from None
             continue  # somebody wrote one of the values meanwhile
         break
+    for one in carried.attachments:
+        made = Attachment(one.id, len(one.data), one.media_type)
+        await store.attach(birth.id, made, one.data, change.head.updated_at)
     if change.head.ended and birth.parent is not None:
         await _tell_parent(store, birth)
     return len(change.writes)
