@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 
 from everhold.core.errors import BadArguments, BadExport, ForeignCall, UnknownAttachment
-from everhold.core.tool import Window
+from everhold.core.tool import Later, Window
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.attachment import read_attachment
 from everhold.ports import attachment
@@ -148,6 +148,28 @@ async def test_tools_keep_what_they_make(tmp_path):
         session = await say(runtime)
         assert [made.media_type for made in await runtime.attachments(session.id)] == ["image/png", "text/plain"]
         assert await runtime.attachment(session.id, sha256(b"words").hexdigest()) == b"words"
+
+
+@tool
+def long_work() -> Later:
+    """Finishes later, with a long result."""
+    return Later()
+
+
+worker = Agent(tools=[long_work], name="worker")
+
+
+async def test_a_long_result_that_came_later_is_kept_too(tmp_path):
+    """Whoever gave it, the model is shown a part."""
+    model = Scripted(use("long_work"))
+    async with opened(tmp_path, llm=model) as runtime:
+        session = await runtime.session(worker, "chat")
+        turn = await session.send("Work.")
+        await runtime.answer(turn.queries[0], LONG)
+        await session.turn(turn.input_id)
+        assert await runtime.attachment(session.id, NAME) == LONG.encode()
+        assert told(await session.history()) == model.results
+    assert model.results[0].endswith(f"kept as attachment {NAME}.]")
 
 
 async def test_another_session_cannot_read_it():

@@ -72,15 +72,20 @@ def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 async def shown(result: JSON, window: Window | None) -> JSON:
     """The result, or as much of it as the model is shown; all of it is kept."""
-    if window is None or _has_pictures(result):
-        return result
     text = result if isinstance(result, str) else dumps(result)
-    part = window.cut(text)
-    if part is None:
+    part = None if window is None or _has_pictures(result) else window.cut(text)
+    if window is None or part is None:
         return result
     kept = await keep(text, "text/plain" if isinstance(result, str) else "application/json")
     note = window.note(text, part, kept.id)
     return "\n".join([part.removesuffix("\n"), note] if window.keep == "head" else [note, part])
+
+
+def too_long(result: JSON, window: Window | None) -> bool:
+    """Whether only a part of a result is shown."""
+    if window is None or _has_pictures(result):
+        return False
+    return window.cut(result if isinstance(result, str) else dumps(result)) is not None
 
 
 def _has_pictures(result: JSON) -> bool:

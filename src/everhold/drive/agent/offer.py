@@ -62,6 +62,8 @@ class Offer:
         self._own = dict(self._tools)
         self._sources = Shelf()
         self._surface = Surface({"agent": Shelf(tools), "sources": self._sources})
+        self._given: JSON = None  # the option that holds now
+        self._now = self._surface.catalog()
         self._found: dict[str, None] = {}
         self._search = Search(self)
 
@@ -71,9 +73,12 @@ class Offer:
         self._tools = {**self._own, **brought}
         self._sources.put(list(brought.values()))
         self._surface.refresh()
+        self._now = self._surface.catalog()
 
     def access(self, given: JSON) -> None:
         """Take the option `tools` into account; raises `BadArguments` for what is none, and changes nothing."""
+        if given == self._given:  # as nearly always: nothing is put together again
+            return
         wanted = access_of(given)
         unknown = [name for name in wanted.extra if name not in self._extra]
         if unknown:
@@ -84,12 +89,13 @@ class Offer:
             include_base=not wanted.only_extra,
             hidden=wanted.hidden,
         )
-        self._added = wanted.extra
+        self._added, self._given = wanted.extra, given
+        self._now = self._surface.catalog()
 
     @property
     def catalog(self) -> Catalog:
         """All that may be called."""
-        return self._surface.catalog()
+        return self._now
 
     @property
     def searched(self) -> bool:

@@ -21,7 +21,7 @@ from everhold.core.query import Kind
 from everhold.core.schema import read
 from everhold.core.tool import DENIED, LATER, UNSURE, Wanted, confirm_of, digest, key_of, later_of
 from everhold.core.turn import TurnFailed
-from everhold.drive.agent.act import act, misfit
+from everhold.drive.agent.act import act, misfit, shown, too_long
 from everhold.drive.agent.inner import Inner
 from everhold.drive.agent.offer import MANY, Offer
 from everhold.drive.agent.policy import Policy
@@ -116,7 +116,7 @@ class Toolbox:
         if failed.kind == UNSURE and approved is None:
             return await self._confirmed(tool, call, wanted, failed.message)
         if failed.kind == LATER:
-            return await self._finished(call, wanted, failed.message)
+            return await self._finished(tool, call, wanted, failed.message)
         return _wrong(call, _told(failed))
 
     async def _run(self, tool: Tool, wanted: Wanted, approved: str | None) -> tuple[int, JSON]:
@@ -164,7 +164,7 @@ class Toolbox:
 
     # ---- what finishes later
 
-    async def _finished(self, call: ToolCall, wanted: Wanted, recorded: str) -> JSON:
+    async def _finished(self, tool: Tool, call: ToolCall, wanted: Wanted, recorded: str) -> JSON:
         """Wait until somebody outside gives the result."""
         later = later_of(recorded)
         try:
@@ -184,6 +184,9 @@ class Toolbox:
             return _wrong(call, words)
         except AnswerFailed as error:
             return _wrong(call, _told(error))
+        if too_long(answered[1], tool.output):
+            effect = functools.partial(shown, answered[1], tool.output)
+            answered = await self.ctx.put(Kind.CALL, effect, name=f"{wanted.tool}: keep", args={"call": wanted.call_id})
         return self._named(call, answered)
 
 
