@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from everhold.ports.program import program as program
     from everhold.ports.said import Said as Said
     from everhold.ports.tool import tool as tool
-    from everhold.programs.lua.cell import Lua as Lua
     from everhold.runtime import Runtime as Runtime
     from everhold.runtime import open as open
 
@@ -66,7 +65,6 @@ _HOMES = {
     "Expired": "core.errors",
     "Failed": "core.errors",
     "Finished": "core.status",
-    "Lua": "programs.lua.cell",
     "McpServer": "plugins.mcp",
     "Model": "answerers",
     "Observer": "core.observe",
