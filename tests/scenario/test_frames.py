@@ -8,6 +8,7 @@ from everhold.core.query import Usage
 from everhold.core.turn import Framed
 from everhold.drive.agent.agent import Agent
 from everhold.hooks import ContinueAs, NewFrame, Plugin, SetOptions
+from everhold.ports.program import program
 from everhold.ports.said import Said
 from tests.scenario.house import opened
 from tests.scenario.talk import Scripted
@@ -41,6 +42,11 @@ short = Agent(plugins=[Short()], name="frames_short")
 bare = Agent(name="frames_bare", top_p=0.5)
 onward = Agent(plugins=[Onward()], name="frames_onward")
 born = Agent(plugins=[Born()], name="frames_born")
+
+
+@program
+async def parent(ctx):
+    return await ctx.spawn(born(task="Go."))
 
 
 def words(messages):
@@ -202,6 +208,14 @@ async def test_a_session_is_given_options_when_it_begins():
         await session.send("Hello.")
         await session.send("Hello.")
         assert [options["temperature"] for options in model.options] == [0.1, 0.1]
+
+
+async def test_a_child_is_told_from_a_root_when_it_begins():
+    """Row 4: the same hook materialises a child, and sees that it is one."""
+    model = Counting("From the child.")
+    async with opened(llm=model) as runtime:
+        assert await runtime.run(parent()) == "From the child."
+        assert model.options[0]["temperature"] == 0.9
 
 
 async def test_options_set_in_one_process_hold_in_another(tmp_path):

@@ -416,7 +416,7 @@ async def test_a_session_whose_first_hook_is_wrong_fails():
     agent = held(made("before_session", lambda self, moment: WRONG["before_session"]))
     async with opened(llm=Scripted("Hi."), replay=False) as runtime:
         status = await runtime.start(agent(), wait=5)
-        assert status.outcome.kind == "bad_directive" or "Abort" in status.outcome.error
+        assert status.outcome.kind == "answer_failed" and "returned Abort from before_session" in status.outcome.error
 
 
 async def test_a_plugin_that_fails_stops_the_turn():
@@ -582,6 +582,59 @@ async def test_going_back_takes_the_plugins_back_too():
         await session.branch(None)
         await session.send("Hello.")
         assert "Turn 1." in [text(node.content) for node in await session.history()]
+
+
+async def test_a_plugin_may_come_and_go_between_turns():
+    """Row 9: turns that were begun replay with the hooks that they had."""
+    agent = Agent(name="<locals>.changing")
+    async with opened(llm=Scripted(*"1234"), replay=False) as runtime:
+        session = await runtime.session(agent, "c")
+        for plugins in ((), (Counter(),), ()):
+            agent.plugins = plugins
+            for live in runtime._sessions.all():
+                runtime._sessions.drop(live)
+            assert (await session.send("Hello.")).outcome == Answered()
+        told_ = [text(node.content) for node in await session.history()]
+        assert told_ == ["Hello.", "1", "Hello.", "Turn 1.", "2", "Hello.", "3"]
+
+
+async def test_reset_makes_plugins_begin_anew():
+    """Row 3: and going back to before the reset gives them back what they knew (D6)."""
+    async with opened(llm=Scripted(*"12345")) as runtime:
+        session = await runtime.session(counting, "anew")
+        await session.send("Hello.")
+        before = (await session.turns())[-1].leaf
+        await session.reset()
+        after = (await session.turns())[-1].leaf
+        await session.send("Hello.")
+        assert [text(m["content"]) for m in await session.messages()] == ["Hello.", "Turn 1.", "2"]
+        await session.branch(after)
+        await session.send("Hello.")
+        assert "Turn 1." in [text(m["content"]) for m in await session.messages()]
+        await session.branch(before)
+        await session.send("Hello.")
+        assert "Turn 2." in [text(m["content"]) for m in await session.messages()]
+
+
+async def test_what_is_observed_is_kept_already():
+    """A hook that observes finds the turn in the store."""
+    found = []
+    async with opened(llm=Scripted("Hi.")) as runtime:
+
+        async def after_turn(self, moment, settled):
+            notes = [delivery.notes for delivery in await rows(runtime, moment.session_id) if delivery.notes]
+            found.append(settled in [one.settled for one in notes])
+
+        session = await runtime.session(held(made("after_turn", after_turn)), "c")
+        await session.send("Hello.")
+    assert found == [True]
+
+
+async def test_messages_of_others_are_refused():
+    """A plugin speaks for users and the system, not for the model or a tool."""
+    agent = held(made("before_turn", lambda self, moment: AddMessages([{"role": "tool", "content": "x"}])))
+    turn, model, _ = await said(agent, "Hi.")
+    assert turn.outcome.code == "bad_arguments" and model.shown == []
 
 
 # ---- finding them

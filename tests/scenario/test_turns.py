@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from everhold.core.errors import BadArguments, BadValue, SessionEnded, TurnStopped
+from everhold.core.errors import BadArguments, BadValue, SessionEnded, TurnStopped, TurnWaiting
 from everhold.core.graph import NodeKind, text
 from everhold.core.status import Raised
 from everhold.core.turn import Answered, MaxTurns, TurnCancelled, TurnFailed
@@ -254,6 +254,29 @@ async def test_what_its_author_changes_does_not_change_what_was_said():
         assert told == ["Old.", "New."]
 
 
+async def test_an_agent_may_return_something_else_tomorrow():
+    """Row 27: what was sent back and what was accepted is in the journal, not judged again."""
+    judge = Agent(returns=Verdict, name="<locals>.judge")
+    model = Scripted("yes", '{"right": true, "why": "now"}', "Just words.")
+    async with opened(llm=model, replay=False) as runtime:
+        session = await runtime.session(judge, "tomorrow")
+        first = await session.send("Is it?")
+        for live in runtime._sessions.all():
+            runtime._sessions.drop(live)
+        judge.returns = None
+        assert (await session.send("And?")).text == "Just words."
+        assert (await session.turns())[0] == first.settled
+        assert "does not fit" in words(await session.history())[2]
+        assert words([*map(text_node, model.shown[-1])])[2] == words(await session.history())[2]
+
+
+class text_node:
+    """A message as the model was shown it, as a node."""
+
+    def __init__(self, message):
+        self.content = message["content"]
+
+
 async def test_a_prompt_that_did_not_change_is_stored_once():
     """Row 23: the PROMPT node comes up again only when what it says has changed."""
     async with opened(llm=Scripted("1", "2", "3")) as runtime:
@@ -294,3 +317,30 @@ async def test_two_turns_do_not_run_at_once():
             await runtime.answer(asked, f"To {input_id}.")
         assert [settled.input for settled in await session.turns()] == ["1", "2"]
         assert words(await session.history()) == ["One?", "To 1.", "Two?", "To 2."]
+
+
+async def test_a_command_that_waited_for_a_turn_has_a_receipt_of_its_own():
+    """One step has room for one receipt: what is queued takes a step of its own."""
+    async with opened() as runtime:
+        session = await runtime.session(three, "queued")
+        turn = await session.send("Go.")
+        for number in ("1", "2"):
+            await runtime.signal(session.id, "input", {"do": "configure", "id": number, "options": {"seed": number}})
+        await runtime.answer(turn.queries[0], "Done.")
+        assert [(settled.turn, settled.input) for settled in await session.turns()] == [
+            (1, turn.input_id),
+            (2, "1"),
+            (3, "2"),
+        ]
+        assert await session.options() == {"seed": "2"}
+
+
+async def test_a_command_is_refused_while_somebody_outside_has_to_answer():
+    """It would wait for ever; the refusal says for what."""
+    async with opened() as runtime:
+        session = await runtime.session(three, "refused")
+        await session.send("Go.")
+        with pytest.raises(TurnWaiting, match="llm"):
+            await session.configure({"seed": 1})
+        with pytest.raises(TurnWaiting):
+            await session.compact()

@@ -50,10 +50,9 @@ def open_frame(life: Life, name: str, reason: str, messages: list[JSON]) -> str 
     if not name.strip() or name in (current.id, _name(life, current)):
         return None
     node = life.add(Node("", None, NodeKind.FRAME, content={"reason": reason, "name": name}))
-    life.options.opened(node.id, current.id)
     for one in messages:
         life.say(Role(one["role"]), None, one["content"])
-    life.context = 0
+    life.models.context = 0
     life.tell("after_frame", Frame(node.id, reason, current.id))
     return node.id
 
@@ -99,7 +98,7 @@ async def command(life: Life, given: dict[str, JSON]) -> TurnOutcome:
     name = str(given.get("frame") or "") if reason == "continue_as" else f"reset-{life.turn}.{life.ordinal}"
     opened = open_frame(life, name, reason, seed)
     if reason == "reset":
-        life.plugged.adopt(None, whole=True)
+        life.plugged.reset()
     return Framed(reason, opened)
 
 

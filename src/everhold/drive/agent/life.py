@@ -12,28 +12,29 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import AnswerFailed, EverholdError, TurnStopped
-from everhold.core.graph import Graph, Node, NodeKind, View, applicable, text
-from everhold.core.ledger import TURN, Ledger, tokens
+from everhold.core.errors import EverholdError, TurnStopped
+from everhold.core.graph import Graph, Node, NodeKind, applicable, text
+from everhold.core.ledger import Ledger
 from everhold.core.message import Role
 from everhold.core.options import Options, over
 from everhold.core.query import FOR_PEOPLE, Kind, Query
 from everhold.core.tool import Allow
 from everhold.core.turn import Answered, Configured, Settled, TurnCancelled, TurnFailed, TurnOutcome
 from everhold.drive.agent import frames
+from everhold.drive.agent.models import Models
 from everhold.drive.agent.plugged import Decision, Guarded, Plugged, decisions
-from everhold.drive.agent.prompt import Prompt, layer_of
+from everhold.drive.agent.prompt import layer_of
 from everhold.drive.agent.reply import understood
 from everhold.drive.agent.rounds import Rounds, Stop
 from everhold.drive.agent.sources import Sources
 from everhold.drive.agent.tools import Toolbox
-from everhold.hooks import Ask, Contribute, Moment, SetOptions, stored
+from everhold.hooks import Ask, Contribute, Moment, SetOptions
 from everhold.ports.agent import Stage
 
 if TYPE_CHECKING:
@@ -71,12 +72,10 @@ class Life:
         )
         self.toolbox.model = agent.model
         self.sources = Sources(guarded, agent.sources)
-        self.prompt = Prompt()
+        self.models = Models(self)
         self.options = Options()
         self.turn, self.rounds, self.started, self.began = 0, 0, 0.0, 0.0
         self.most = agent.max_turns  # rounds of a turn
-        self.spent, self.spent_now = Ledger(), Ledger()  # in all, and in this turn
-        self.context = 0  # tokens that the model last had before its eyes
         self.turn_options: dict[str, JSON] = {}
         self.contributions: list[Contribute] = []
         self.verdicts: dict[str, Any] = {}  # of plugins, by the id of a call
@@ -104,6 +103,8 @@ class Life:
                 for late in self.waiting:
                     self._inputs.put_nowait(late)
                 self.waiting = []
+                if not self._inputs.empty():
+                    await self.ctx.state("everhold").get("next")  # a step of its own: each has room for one receipt
         finally:
             listening.cancel()
 
@@ -112,7 +113,7 @@ class Life:
         await self._begin()
         outcome = await self._take("task", None, {"content": task})
         if isinstance(outcome, Answered):
-            return self.words if self.agent.returns is None else outcome.value
+            return self.words if self.agent.returns is None and outcome.value is None else outcome.value
         why = getattr(outcome, "error", "") or getattr(outcome, "reason", "")
         raise TurnStopped(str(type(outcome).__struct_config__.tag), why)
 
@@ -159,6 +160,10 @@ class Life:
     def _branch(self, to: str | None) -> None:
         self.graph.move(to)
         self.ctx.note(leaf=to)
+        self._restore()
+
+    def _restore(self) -> None:
+        """The plugins know what they knew where the conversation stands now."""
         kept = self.graph.last(NodeKind.PLUGIN)
         self.plugged.adopt(None if kept is None else kept.content, whole=True)
 
@@ -170,7 +175,7 @@ class Life:
         self.taken, self.turn_options, self.contributions, self.verdicts = [], {}, [], {}
         self.switched, self.instructions = 0, ""
         self.toolbox.turn = self.turn
-        self.spent_now, self.started = Ledger(), self.ctx.now().timestamp()
+        self.models.spent_now, self.started = Ledger(), self.ctx.now().timestamp()
         self._agree()
         match given:
             case {"do": "configure"}:
@@ -252,6 +257,7 @@ class Life:
             self.ctx.note(leaf=to)
         for node in nodes:
             self.add(Node("", None, node.kind, node.role, None, node.content))
+        self._restore()
         return Answered()
 
     # ---- plugins
@@ -268,10 +274,10 @@ class Life:
             began=self.began,
             frame=self.graph.frame,
             options=self.effective,
-            usage=self.spent.copy(),
-            turn_usage=self.spent_now.copy(),
+            usage=self.models.spent.copy(),
+            turn_usage=self.models.spent_now.copy(),
             messages=self.graph.messages,
-            context=self.context,
+            context=self.models.context,
             completing=completing,
             instructions=self.instructions,
             said=said,
@@ -293,7 +299,7 @@ class Life:
             asks = [one for _, _, one in found if isinstance(one, Ask)]
             if not asks:
                 return found
-            said = (*said, *[await self._completed(ask) for ask in asks])
+            said = (*said, *[await self.models.completed(ask) for ask in asks])
 
     def tell(self, hook: str, *arguments: Any) -> None:
         """Tell the plugins, once this is kept."""
@@ -320,120 +326,37 @@ class Life:
             self.add(Node("", None, NodeKind.PLUGIN, content=state))
             self.plugged.noted(state)
 
-    # ---- models
-
     @property
     def effective(self) -> dict[str, JSON]:
         """The options that hold now: those of the frame, and over them those of the turn."""
         return over(self.options.of(self.graph.frame.id), self.turn_options)
 
-    async def ask(
-        self, view: View, options: dict[str, JSON], source: str = TURN, system: str | None = None
-    ) -> tuple[int, JSON]:
-        """Ask a model, by reference; returns the query with what was said."""
-        marks = self._marks(options, source)
-        effect = functools.partial(self._in_full, view, {**options, **marks}, system)
-        return await self._put(effect, source, args=msgspec.to_builtins(view), options=marks or None)
-
-    async def _completed(self, ask: Ask) -> JSON:
-        """A model's words for a plugin; None if it has none."""
-        try:
-            return await self.complete(ask)
-        except AnswerFailed as error:
-            self.ctx.log(f"the model could not be asked for {ask.source}: {error}", "warn")
-            return None
-
-    async def complete(self, ask: Ask) -> JSON:
-        """Ask a model something beside the conversation, and return its words."""
-        options = {**self.effective, "max_tokens": ask.max_tokens}
-        if ask.shown is None:
-            marks = self._marks(options, ask.source)
-            whole = Query(0, "", ask.prompt, system=ask.system, max_tokens=ask.max_tokens, options=marks)
-            _, said = await self._put(lambda: whole, ask.source, prompt=ask.prompt, options=marks)
-            return understood(said, "").text
-        known = self.graph.last(NodeKind.PROMPT)
-        view = View(
-            frames.nth(self.graph, ask.shown), None if known is None else known.id, 0, [frames.message(ask.prompt)]
-        )
-        _, said = await self.ask(view, options, ask.source, ask.system)
-        return understood(said, "").text
-
-    def _marks(self, options: dict[str, JSON], source: str) -> dict[str, JSON]:
-        """What is stored with a question to a model: which one, and who spends the tokens."""
-        model = options.get("model", self.agent.model)
-        marks: dict[str, JSON] = {} if model is None else {"model": model}
-        return marks if source == TURN else {**marks, "source": source}
-
-    async def _put(self, effect: Callable[[], Query], source: str, **more: Any) -> tuple[int, JSON]:
-        if "before_store" in self.plugged.hooks:
-            effect = functools.partial(effect)
-            effect.keep = functools.partial(stored, self.plugged.plugins)  # type: ignore[attr-defined]
-        try:
-            return await self.ctx.put(Kind.LLM, effect, **more)
-        finally:
-            usage = self.ctx.cost
-            self.spent.add(source, usage)
-            self.spent_now.add(source, usage)
-            if usage is not None and source == TURN:
-                self.context = tokens(usage).context
-
-    def _in_full(self, view: View, options: dict[str, JSON], system: str | None) -> Query:
-        """A question to the model with everything it is shown; the journal has the view only."""
-        told, messages, tools = self.graph.shown(view)
-        more = {**self.agent.options, **{name: value for name, value in options.items() if name not in OWN}}
-        if tools:
-            more["tools"] = tools
-        most = options.get("max_tokens", self.agent.max_tokens)
-        return Query(0, "", messages=messages, system=system or told, max_tokens=most, options=more or None)
-
     # ---- the conversation
 
     def add(self, node: Node, answers: dict[int, JSON] | None = None) -> Node:
         """Add a node at the tip, under the next id."""
-        node = msgspec.structs.replace(node, id=f"{self.turn}.{self.ordinal}", parent=self.graph.tip)
+        node = self._recorded(msgspec.structs.replace(node, id=f"{self.turn}.{self.ordinal}", parent=self.graph.tip))
         self.ordinal += 1
+        frame = self.graph.frame
         whole = self.graph.add(node, answers or {})
+        if whole.kind is NodeKind.FRAME:
+            self.options.opened(whole.id, frame.id)
         self.ctx.note(node)
         return whole
+
+    def _recorded(self, node: Node) -> Node:
+        """On replay, the node as it was kept: its words may have been others under an earlier version of the agent."""
+        recorded = self.ctx.recorded()
+        for known in recorded.nodes if recorded is not None else ():
+            if known.id == node.id and known.kind is node.kind and known.q is None and not _names(known.content):
+                return msgspec.structs.replace(known, parent=node.parent)
+        return node
 
     def say(self, role: Role, q: int | None, content: JSON) -> None:
         """Add a message. What is an answer of the journal is named there, not repeated."""
         node = Node("", None, role=role, q=q, content=None if q is not None else content)
         self.add(node, self.toolbox.answers if q is None else {q: content})
         self.toolbox.answers.clear()
-
-    def told(self) -> str | None:
-        """The node that has what the model is told beside the messages; a new one where that has changed."""
-        self.toolbox.offer.access(self.effective.get("tools"))
-        known = self.graph.last(NodeKind.PROMPT)
-        recorded = self.ctx.recorded()
-        if recorded is not None:
-            following = f"{self.turn}.{self.ordinal}"
-            for node in recorded.nodes:
-                if node.id == following and node.kind is NodeKind.PROMPT:
-                    return self.add(node).id
-            return None if known is None else known.id
-        now = self._prompt()
-        if known is not None and known.content == now:
-            return known.id
-        if not now and known is None:
-            return None
-        return self.add(Node("", None, NodeKind.PROMPT, content=now)).id
-
-    def _prompt(self) -> dict[str, JSON]:
-        """What the model is to be told: instructions, contributions and layers, and the tools."""
-        specs = self.toolbox.specs
-        held = self.options.of(self.graph.frame.id)
-        layers = [layer_of(held.get("prompt")), layer_of(self.turn_options.get("prompt"))]
-        system = self.prompt.text(layers, self._contributed(), [str(spec["name"]) for spec in specs])
-        told: dict[str, JSON] = {"system": system} if system else {}
-        return {**told, "tools": specs} if specs else told
-
-    def _contributed(self) -> list[Contribute]:
-        found = [Contribute("intro", self.agent.instructions)] if self.agent.instructions else []
-        if self.agent.returns is not None:
-            found.append(Contribute("execution", Rounds.wanted(self.agent.returns)))
-        return [*found, *self.contributions]
 
     def give_up(self, why: str) -> None:
         """Give every tool that was called and has no result one that says so."""
@@ -453,3 +376,8 @@ class Life:
         """What was said last."""
         said = [node for node in self.graph.path(self.graph.tip) if node.role is Role.ASSISTANT]
         return text(said[-1].content) if said else ""
+
+
+def _names(content: JSON) -> bool:
+    """Whether what was said names answers of the journal."""
+    return isinstance(content, list) and any(isinstance(block, dict) and "q" in block for block in content)

@@ -124,6 +124,11 @@ class Plugged:
         self.adopt(state)
         self._noted = state["fingerprint"]
 
+    def reset(self) -> None:
+        """Begin anew; the conversation is told of it with the turn."""
+        self.adopt(None, whole=True)
+        self._noted = "" if self.plugins else self.fingerprint
+
     def adopt_if(self, answer: JSON) -> None:
         """Know what was kept with a decision, if anything was."""
         if "state" in answer:

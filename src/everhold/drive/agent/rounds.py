@@ -138,7 +138,7 @@ class Rounds:
     async def _ask(self, grace: bool) -> Reply:
         """Ask the model, or whoever replies for it, and take what is said into the conversation."""
         life = self.life
-        prompt, skip, extra, more = life.told(), 0, [frames.message(LAST)] if grace else [], {}
+        prompt, skip, extra, more = life.models.told(), 0, [frames.message(LAST)] if grace else [], {}
         for plugin, _, one in await life.decide("before_model_call"):
             match one:
                 case Abort(reason=reason):
@@ -150,7 +150,7 @@ class Rounds:
                 case SetOptions():
                     more.update(one.options)
         view = View(life.tip, prompt, min(skip, len(life.graph.messages())) if skip else 0, extra)
-        q, said = await life.ask(view, {**life.effective, **more})
+        q, said = await life.models.ask(view, {**life.effective, **more})
         life.tell("after_model_call", life.ctx.cost)
         return self._said(q, said)
 
@@ -163,17 +163,28 @@ class Rounds:
 
     def _ended(self, reply: Reply, grace: bool) -> TurnOutcome | None:
         """The outcome, or None if what was said goes back to the model to be put right."""
-        if self.life.agent.returns is None:
-            return Answered()
+        recorded = self.life.ctx.recorded()
+        if recorded is None:
+            outcome, words = self._judged(reply, grace)
+        else:  # the journal knows, whatever the agent returns by now
+            outcome, words = None if recorded.settled is None else recorded.settled.outcome, ""
+        if outcome is None:
+            self._repaired += 1
+            self.life.say(Role.USER, None, words)
+        return outcome
+
+    def _judged(self, reply: Reply, grace: bool) -> tuple[TurnOutcome | None, str]:
+        """The outcome, or what the model is told of words that do not fit."""
+        returns = self.life.agent.returns
+        if returns is None:
+            return Answered(), ""
         try:
-            return Answered(read(_bare(reply.text), schema_of(self.life.agent.returns)))
+            return Answered(read(_bare(reply.text), schema_of(returns))), ""
         except AnswerRefused as error:
             wrong = f"{error.path} should be {error.expected}, got {error.got}"
         if grace or self._repaired == REPAIRS:
-            return TurnFailed(f"the model did not say what fits: {wrong}", AnswerRefused.code)
-        self._repaired += 1
-        self.life.say(Role.USER, None, f"This does not fit: {wrong}. {self.wanted(self.life.agent.returns)}")
-        return None
+            return TurnFailed(f"the model did not say what fits: {wrong}", AnswerRefused.code), ""
+        return None, f"This does not fit: {wrong}. {self.wanted(returns)}"
 
     def _finished(self, value: JSON) -> TurnOutcome:
         """A tool ended the turn, with a value in the place of the model's last words."""
