@@ -167,6 +167,16 @@ async def test_what_went_wrong_is_told_to_the_model(call, words):
     assert world.done == []
 
 
+@pytest.mark.parametrize("given", [None, {}, "{}"])
+async def test_nothing_is_given_in_more_ways_than_one(given):
+    """Models say nothing as null, as an object, and as text."""
+    model = Scripted({"tool_calls": [{"name": "forget", "input": given}]})
+    async with opened(llm=model) as runtime:
+        await say(runtime, agent)
+
+    assert model.results == ["Done."]
+
+
 async def test_an_error_is_shown_in_part():
     """A failure with many words does not fill the conversation."""
     model = Scripted(use("long_winded"))

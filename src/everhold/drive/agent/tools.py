@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from everhold.core.codec import JSON, dumps
 from everhold.core.errors import AnswerFailed, AnswerRefused, Expired, OutcomeUnknown
-from everhold.core.query import Kind
+from everhold.core.query import Kind, Usage
 from everhold.core.schema import read
 from everhold.core.tool import DENIED, LATER, UNSURE, Wanted, confirm_of, digest, key_of, later_of
 from everhold.core.turn import TurnFailed
@@ -58,6 +58,7 @@ class Toolbox:
         self.failed: TurnFailed | None = None  # set by a call that takes its turn down
         self.finish: list[JSON] = []  # at most one: set by a call that ends its turn
         self.turn = 0
+        self.spend: Callable[[str, Usage | None], None] = lambda source, usage: None
         self.model: str | None = None  # of the agent: what a tool asks if it names no other
 
     @property
@@ -88,7 +89,7 @@ class Toolbox:
             known = ", ".join(self.offer.names) or "none"
             return _wrong(call, f"there is no tool {call.name!r}; the tools are: {known}")
         try:
-            given: Any = read(call.input, tool.schema)
+            given: Any = read({} if call.input is None else call.input, tool.schema)
         except AnswerRefused as error:
             return _wrong(call, misfit(error))
         session_id = self.ctx.session_id
@@ -130,9 +131,12 @@ class Toolbox:
             if tool.name in self._places:
                 await places.enter_async_context(self._places[tool.name])
             await places.enter_async_context(self._free)
-            return await self.ctx.put(
-                Kind.CALL, effect, name=tool.name, args=wanted.input, rerun=tool.rerun, options=options
-            )
+            try:
+                return await self.ctx.put(
+                    Kind.CALL, effect, name=tool.name, args=wanted.input, rerun=tool.rerun, options=options
+                )
+            finally:
+                self.spend(f"tool:{tool.name}", self.ctx.cost)
 
     def _named(self, call: ToolCall, answered: tuple[int, JSON]) -> JSON:
         q, found = answered
