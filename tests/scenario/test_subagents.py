@@ -11,6 +11,7 @@ from everhold.core.turn import Answered, TurnCancelled
 from everhold.drive.agent import subagents as limits
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.subagents import subagent
+from everhold.plugins.budget import Allowance
 from everhold.ports.said import Said
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
@@ -57,6 +58,12 @@ leader = Agent(
 )
 deep = Agent(instructions="Deeper.", name="deep")
 deep.subagents = limits.subagents_of([subagent(deep, name="deep")])
+
+thrifty = Agent(
+    instructions="You lead.",
+    subagents=[subagent(finder, name="finder")],
+    plugins=[Allowance(turn_tokens=40)],
+)
 
 
 class Cast:
@@ -295,3 +302,12 @@ async def other() -> str:
 
 
 other.name = "task"
+
+
+async def test_what_a_child_spends_counts_against_the_budget_above():
+    """Nobody escapes a limit by delegating."""
+    cast = Cast(boss=[task("finder"), "Too much."], finder=[use("look", what="x"), use("look", what="y"), "There."])
+    async with opened(llm=cast) as runtime:
+        session = await runtime.session(thrifty, "s")
+        turn = await session.send("Go.")
+    assert "the turn has used 44 of 40 tokens" in str(turn.outcome)

@@ -214,8 +214,6 @@ class PythonContext:
             to=to,
         )
         pending: Any = self._execution.ask(query, None, effect)
-        if kind is not Kind.LLM:
-            return query.q, await pending
         try:
             return query.q, await pending
         finally:
@@ -275,7 +273,10 @@ class PythonContext:
 
     async def delegate(self, call: Call[Any], *, title: str = "", source: str = "") -> tuple[int, Any]:
         q, child = self._spawn(call, title=title, source=source, bound=True)
-        return q, await child
+        try:
+            return q, await child
+        finally:
+            self.cost = child.usage
 
     def _spawn(self, call: Call[Any], **more: Any) -> tuple[int, PythonChild]:
         execution = self._execution
@@ -429,6 +430,11 @@ class PythonChild:
     def __init__(self, session_id: str, pending: asyncio.Future[Any]) -> None:
         self.session_id = session_id
         self._pending = pending
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it has cost, once it has ended, if that was counted."""
+        return getattr(self._pending, "usage", None)
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return (yield from self._pending.__await__())

@@ -7,10 +7,11 @@ by the loop: what it asks is journaled step by step, so that it goes on where it
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from everhold.core.codec import JSON
+from everhold.core.query import Usage
 from everhold.core.tool import Wanted
 from everhold.core.turn import TurnFailed
 from everhold.drive.agent.reply import ToolCall
@@ -25,6 +26,7 @@ class Box(Protocol):
     turn: int  # of the conversation
     failed: TurnFailed | None
     finish: list[JSON]  # at most one: what the turn is to end with
+    spend: Callable[[str, Usage | None], None]  # told of what something has cost, and under which source
 
     async def also(self, calls: Sequence[ToolCall]) -> list[tuple[bool, JSON]]:
         """Call more tools, as the model would; returns for each whether it failed, and what it came to."""

@@ -73,6 +73,7 @@ class Life:
         self.toolbox.model = agent.model
         self.sources = Sources(guarded, agent.sources)
         self.models = Models(self)
+        self.toolbox.spend = self.models.paid
         self.options = Options()
         self.turn, self.rounds, self.started, self.began = 0, 0, 0.0, 0.0
         self.most = agent.max_turns  # rounds of a turn

@@ -12,7 +12,7 @@ from everhold.core.codec import JSON
 from everhold.core.errors import AnswerFailed
 from everhold.core.graph import Node, NodeKind, View
 from everhold.core.ledger import TURN, Ledger, tokens
-from everhold.core.query import Kind, Query
+from everhold.core.query import Kind, Query, Usage
 from everhold.drive.agent import frames
 from everhold.drive.agent.prompt import Prompt, layer_of
 from everhold.drive.agent.reply import understood
@@ -79,10 +79,14 @@ class Models:
             return await self._life.ctx.put(Kind.LLM, effect, **more)
         finally:
             usage = self._life.ctx.cost
-            self.spent.add(source, usage)
-            self.spent_now.add(source, usage)
+            self.paid(source, usage)
             if usage is not None and source == TURN:
                 self.context = tokens(usage).context
+
+    def paid(self, source: str, usage: Usage | None) -> None:
+        """Take note of what somebody has spent."""
+        self.spent.add(source, usage)
+        self.spent_now.add(source, usage)
 
     def _in_full(self, view: View, options: dict[str, JSON], system: str | None) -> Query:
         """A question to the model with everything it is shown; the journal has the view only."""

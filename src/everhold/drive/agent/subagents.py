@@ -133,6 +133,8 @@ class Task(Inner):
             )
         except ChildFailed as error:
             raise AnswerFailed(f"subagent {name!r} {error.state}: {error.error}", error.code) from None
+        finally:
+            box.spend(f"subagent:{name}", box.ctx.cost)
         return (None, SILENT) if said in ("", None) else (q, said)
 
     async def _below(self, box: Box, name: str) -> Within:
