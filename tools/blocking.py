@@ -21,7 +21,7 @@ OWN = {
     "Runtime": {"close"},
     "Agents": {"session"},
     "Archive": set(),
-    "AgentSession": {"fork", "stream"},
+    "AgentSession": {"fork", "follow", "stream"},
     "Framing": set(),
 }
 

@@ -45,6 +45,10 @@ class BlockingSession:
         """Say something, and give what happens, as it happens: until the turn settles or somebody has to answer."""
         return self._each(self._session.stream(content, id=id))
 
+    def follow(self, input_id: str, cursor: str | None = None) -> Iterator[Event]:
+        """What happens in the turn of an input, after a cursor: until it settles or somebody has to answer."""
+        return self._each(self._session.follow(input_id, cursor))
+
     def events(self, cursor: str | None = None) -> Iterator[Event]:
         """What happens in the conversation, from the beginning or after the event with that cursor, until it ends."""
         return self._each(self._session.events(cursor))

@@ -103,6 +103,11 @@ class AgentSession(Framing):
             self._same(input_id, said)
             yield Event(EventKind.SETTLED, cursor, turn=known.turn, settled=known)
             return
+        async for event in self.follow(input_id, cursor):
+            yield event
+
+    async def follow(self, input_id: str, cursor: str | None = None) -> AsyncIterator[Event]:
+        """What happens in the turn of an input, after a cursor: until it settles or somebody has to answer."""
         async for event in self.events(cursor):
             yield event
             if event.kind is EventKind.SETTLED and event.settled is not None and event.settled.input == input_id:

@@ -1,0 +1,212 @@
+"""The command that holds a conversation: chat.
+
+At a terminal, words appear as they are said, what a person has to decide is asked in place, and Ctrl-C stops the turn.
+Without one, each line of standard input is said, and each answer is a line of standard output.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from everhold.core.errors import NotAProgram
+from everhold.core.query import Kind
+from everhold.fronts.cli.house import House, answerer_of, answering, at_terminal, common, me, opened, settings_of
+from everhold.fronts.cli.paper import clean, json_out, line, value_text
+from everhold.fronts.wire import Exit
+
+if TYPE_CHECKING:
+    from everhold.agents import BlockingSession, Turn
+    from everhold.core.codec import JSON
+    from everhold.core.status import OpenQuery
+    from everhold.drive.agent.agent import Agent
+    from everhold.drive.agent.observe import Event
+
+_HELP: Final = "/usage what it cost   /quit leave; the conversation is kept   Ctrl-C stop the turn"
+
+
+@click.command("chat")
+@click.argument("agent")
+@click.option("--session", "name", metavar="ID", help="Which conversation; one that is kept goes on.")
+@answering
+@common
+def chat_(
+    agent: str,
+    name: str | None,
+    model: str | None,
+    answers: str | None,
+    answer_with: str | None,
+    at_once: int,
+    timeout: float,
+    database: str | None,
+    as_json: bool,
+) -> int:
+    """Hold a conversation with an agent, or go on with one.
+
+    AGENT is a name (`everhold programs` lists them), module:variable or path/file.py:variable. Without a terminal, each
+    line of standard input is said; where a person is asked something, it stops with exit code 10.
+    """
+    found = _agent(database, agent)
+    name = name or f"chat-{secrets.token_hex(4)}"
+    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
+    with opened(database, llm=llm, moves=True, makes=True) as house:
+        session = house.runtime.session(found, name)
+        if at_terminal() and not as_json:
+            return Terminal(house, session, name, agent).hold()
+        return _piped(house, session, name, as_json=as_json)
+
+
+def _agent(database: str | None, name: str) -> Agent:
+    from everhold.drive.agent.agent import Agent
+    from everhold.packages.catalog import named
+
+    found = named(name, settings_of(database))
+    if not isinstance(found, Agent):
+        raise NotAProgram(name, "it is a program and no agent; `everhold run` runs it")
+    return found
+
+
+# ---- without a terminal
+
+
+def _piped(house: House, session: BlockingSession, name: str, *, as_json: bool) -> int:
+    rows: list[JSON] = []
+    waiting: tuple[OpenQuery, ...] = ()
+    for words in _said(sys.stdin):
+        turn = session.send(words)
+        rows.append({"input": words, "text": turn.text, "outcome": _outcome(turn)})
+        if not as_json:
+            click.echo(clean(turn.text) if _outcome(turn) == "answered" else f"({_outcome(turn)})")
+        if turn.waiting:
+            waiting = turn.queries
+            break
+    if as_json:
+        from everhold.fronts.wire import query_json
+
+        asked = [{"id": query.id, **query_json(query)} for query in waiting]
+        json_out({"session": name, "session_id": session.id, "turns": rows, "waiting": asked})
+    for query in waiting if not as_json else ():
+        click.echo(f"waiting: {query.kind} {query.id}: {line(query.prompt or query.name, 200)}", err=True)
+        click.echo(f"answer it with: everhold answer {name} --query {query.id}", err=True)
+    return Exit.WAITING if waiting else Exit.OK
+
+
+def _said(lines: Iterable[str]) -> Iterator[str]:
+    for words in lines:
+        if words.strip() == "/quit":
+            return
+        if words.strip():
+            yield words.rstrip("\n")
+
+
+def _outcome(turn: Turn) -> str:
+    return "waiting" if turn.outcome is None else str(type(turn.outcome).__struct_config__.tag)
+
+
+# ---- at a terminal
+
+
+class Terminal:
+    """One conversation with the person at the keyboard."""
+
+    def __init__(self, house: House, session: BlockingSession, name: str, agent: str) -> None:
+        self._house, self._session, self._name, self._agent = house, session, name, agent
+        self._streamed: set[str] = set()  # questions whose answers appeared word by word
+        self._cursor: str | None = None
+
+    def hold(self) -> int:
+        """Talk until the person leaves."""
+        click.secho(f"{self._agent} · {self._name} · {_HELP}", dim=True)
+        try:
+            self._take_up()
+            while True:
+                words = self._words()
+                if words == "/quit":
+                    break
+                if words == "/usage":
+                    click.echo(value_text(self._session.usage().total.json()))
+                elif words.startswith("/"):
+                    click.secho(_HELP, dim=True)
+                elif words:
+                    self._turn(words)
+        except (EOFError, KeyboardInterrupt):
+            click.echo()
+        click.secho(f"kept; go on with: everhold chat {self._agent} --session {self._name}", dim=True)
+        return Exit.OK
+
+    def _words(self) -> str:
+        return input("> ").strip()
+
+    def _take_up(self) -> None:
+        """Finish a turn that was under way when somebody left."""
+        told = self._session.conversation()
+        left = [input_id for input_id in told.inputs if told.settled(input_id) is None]
+        if left and told.graph.tip != told.graph.leaf:
+            click.secho("(going on with the turn that was under way)", dim=True)
+            self._follow(left[0], ())
+
+    def _turn(self, words: str) -> None:
+        input_id = f"i-{secrets.token_hex(8)}"
+        self._follow(input_id, self._session.stream(words, id=input_id))
+
+    def _follow(self, input_id: str, events: Iterable[Event]) -> None:
+        """Show a turn as it goes, and ask in place whatever a person has to say."""
+        try:
+            self._show_all(events)
+            turn = self._session.turn(input_id, wait=0)
+            while turn.waiting:
+                if turn.queries:
+                    self._ask(turn)
+                self._show_all(self._session.follow(input_id, self._cursor))
+                turn = self._session.turn(input_id, wait=0)
+        except KeyboardInterrupt:
+            self._session.cancel_turn("Ctrl-C")
+            click.secho("\n(the turn was stopped)", fg="yellow")
+            return
+        if _outcome(turn) != "answered":
+            why = getattr(turn.outcome, "error", "") or getattr(turn.outcome, "reason", "")
+            click.secho(f"({_outcome(turn)}{': ' + clean(why) if why else ''})", fg="red")
+
+    def _ask(self, turn: Turn) -> None:
+        from everhold.fronts.cli.talk import Quit, ask
+
+        for query in turn.queries:
+            try:
+                spoken = ask(query, self._name)
+            except Quit:
+                raise EOFError from None
+            given: dict[str, Any] = {"error": spoken.error} if spoken.error is not None else {"value": spoken.value}
+            by = me() if query.kind is not Kind.LLM else None
+            self._house.runtime.answer(query, by=by, wait=0, **given)
+
+    def _show_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._cursor = event.cursor
+            self._show(event)
+
+    def _show(self, event: Event) -> None:
+        match event.kind:
+            case "text":
+                self._streamed.add(event.query)
+                click.echo(clean(event.text), nl=False)
+            case "model_answered" if event.query in self._streamed:
+                click.echo()
+            case "message" if event.node is not None and event.node.role == "assistant":
+                from everhold.core.graph import text
+
+                words = text(event.node.content)
+                if words and f"q-{event.node.q}" not in self._streamed:
+                    click.echo(clean(words))
+            case "tool_started":
+                click.secho(f"· {event.name} {line(value_text(event.value), 100)}", dim=True)
+            case "tool_finished" if event.error:
+                click.secho(f"· {event.name} failed: {line(event.error, 100)}", fg="red")
+            case "progress":
+                click.secho(f"· {event.name}: {line(event.text, 100)}", dim=True)
+            case "reset":
+                self._streamed.discard(event.query)
+                click.secho("\n(asked again)", dim=True)
