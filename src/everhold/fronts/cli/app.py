@@ -18,7 +18,15 @@ import click
 
 #: The sections of the help, and for each command the module that holds it, as an attribute of its name and `_`.
 GROUPS: Final = {
-    "Run": {"demo": "run", "init": "init", "run": "run", "retry": "run", "fork": "run", "mcp": "mcp"},
+    "Run": {
+        "demo": "run",
+        "init": "init",
+        "run": "run",
+        "chat": "chat",
+        "retry": "run",
+        "fork": "run",
+        "mcp": "mcp",
+    },
     "Look": {
         "programs": "programs",
         "sessions": "look",
@@ -42,6 +50,7 @@ HELP: Final = {
     "demo": "Kill a program in the middle and see it go on: 20 seconds, no key.",
     "init": "Make a folder with a program, its test and its settings.",
     "run": "Run a program, or go on with one that stopped.",
+    "chat": "Hold a conversation with an agent, or go on with one.",
     "retry": "Go on from a failed session's last answer, with mended code.",
     "fork": "Begin a session that shares the steps of another; change an answer.",
     "mcp": "Serve MCP: a host's own model runs strategies and answers them.",
