@@ -472,7 +472,7 @@ for name, native in raw_next, { concat = concat, insert = kit.insert, remove = k
   base.table[name] = either(name, native)
 end
 base.table.sort, base.table.move = lazy("tables", "sort"), lazy("tables", "move")
-base.string.format, base.string.rep, base.string.dump = lazy("strings", "format"), lazy("strings", "rep"), nil
+base.string.format, base.string.rep, base.string.dump = lazy("format", "format"), lazy("format", "rep"), nil
 base.math.randomseed = lazy("system", "randomseed")
 base.tostring, base.load, base.collectgarbage = tostring, lazy("system", "load"), lazy("system", "collectgarbage")
 base.print, base.warn = lazy("saying", "print"), lazy("saying", "warn")

@@ -3,9 +3,9 @@
 local kit = ...
 
 local type, error, select, rawget, tointeger = type, error, select, rawget, math.tointeger
-local find, sub, byte, format, pack = string.find, string.sub, string.byte, kit.format, table.pack
+local find, sub, byte, format = string.find, string.sub, string.byte, kit.format
 local raw_pcall, raw_tostring, passed = kit.raw_pcall, kit.raw_tostring, kit.passed
-local metatable_of, tostring, unpack = kit.metatable_of, kit.tostring, kit.unpack
+local metatable_of = kit.metatable_of
 
 local own = {}
 
@@ -65,32 +65,6 @@ function own.gsub(s, pattern, replacement, most)
   end
   out[#out + 1] = sub(s, from)
   return kit.concat(out), count
-end
-
-function own.format(template, ...)
-  local values
-  for i = 1, select("#", ...) do
-    local value = select(i, ...)
-    local kind = type(value)
-    if kind ~= "string" and kind ~= "number" and kind ~= "boolean" and kind ~= "nil" then
-      values = values or pack(...)
-      values[i] = tostring(value)
-    end
-  end
-  if type(template) == "string" and find(template, "%%%-?%d*p") then
-    error("invalid conversion '%p' to 'format': an address would differ in each process", 2)
-  elseif values then
-    return passed("format", raw_pcall(format, template, unpack(values, 1, values.n)))
-  end
-  return passed("format", raw_pcall(format, template, ...))
-end
-
--- Nothing, repeated for ever, would take C that long.
-function own.rep(s, n, between)
-  if s == "" and (between == nil or between == "") and tointeger(n) then
-    return ""
-  end
-  return passed("rep", raw_pcall(kit.rep, s, n, between))
 end
 
 -- Text as a number: where the other operand answers for itself, it is asked from here.
