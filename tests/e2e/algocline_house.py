@@ -74,14 +74,22 @@ class Wire:
         self.hello = self.ask("initialize", about)["result"]
         self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
-    def send(self, message: dict) -> None:
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+    def send(self, *messages: dict) -> None:
+        """Write messages, all at once."""
+        self.process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
         self.process.stdin.flush()
 
-    def begin(self, method: str, params: dict | None = None) -> int:
-        self.number += 1
-        self.send({"jsonrpc": "2.0", "id": self.number, "method": method, "params": params or {}})
-        return self.number
+    def begin(self, method: str, *each: dict) -> list[int]:
+        """Begin a request with each of these parameters, all at once; their numbers."""
+        numbers = [self.number + n + 1 for n in range(len(each))]
+        self.number += len(each)
+        self.send(
+            *(
+                {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+                for number, params in zip(numbers, each, strict=True)
+            )
+        )
+        return numbers
 
     def heard(self, *numbers: int) -> list[dict]:
         """The answers to these requests, in whatever order they come."""
@@ -95,7 +103,7 @@ class Wire:
         return [found[number] for number in numbers]
 
     def ask(self, method: str, params: dict | None = None) -> dict:
-        return self.heard(self.begin(method, params))[0]
+        return self.heard(*self.begin(method, params or {}))[0]
 
     def call(self, tool: str, /, **arguments) -> tuple[bool, str]:
         """Whether it was refused, and the text; an error of the protocol is raised."""

@@ -262,17 +262,45 @@ async def test_what_is_idle_is_kept(house):
 def test_increments_of_many_sessions_at_once_are_all_counted(house):
     code = "local said = alc.llm('go?') alc.state.incr('n', 2) alc.state.incr('n') return said"
     wire = house.serve()
-    numbers = [wire.begin("tools/call", {"name": "alc_run", "arguments": {"code": code}}) for _ in range(20)]
+    numbers = wire.begin("tools/call", *[{"name": "alc_run", "arguments": {"code": code}}] * 20)
     started = [json.loads(told["result"]["content"][0]["text"]) for told in wire.heard(*numbers)]
-    numbers = [
-        wire.begin(
-            "tools/call", {"name": "alc_continue", "arguments": {"session_id": one["session_id"], "response": "r"}}
-        )
-        for one in started
-    ]
+    said = [{"session_id": one["session_id"], "response": "r"} for one in started]
+    numbers = wire.begin("tools/call", *({"name": "alc_continue", "arguments": one} for one in said))
     ended = [json.loads(told["result"]["content"][0]["text"]) for told in wire.heard(*numbers)]
     assert [one["status"] for one in ended] == ["completed"] * 20
     assert wire.json("alc_run", code="return alc.state.get('n')")["result"] == 60.0
+    wire.close()
+
+
+def test_of_two_answers_at_once_one_is_taken(house):
+    """Both were for the same question: the other is told so, and does not land on the next one."""
+    wire = house.serve()
+    for _ in range(5):
+        session = wire.json("alc_run", code=table.ASK)["session_id"]
+        numbers = wire.begin(
+            "tools/call",
+            *(
+                {"name": "alc_continue", "arguments": {"session_id": session, "response": word}}
+                for word in ("one", "two")
+            ),
+        )
+        first, second = (told["result"]["content"][0]["text"] for told in wire.heard(*numbers))
+        assert json.loads(first)["prompt"] == "Then, after one?"
+        assert second == "Continue failed: already responded to query_id: q-0"
+    wire.close()
+
+
+async def test_an_answer_to_a_question_that_somebody_else_answered_does_not_land_on_the_next(house):
+    wire = house.serve()
+    session = wire.json("alc_run", code=table.ASK)["session_id"]
+    async with everhold.open(house.base / "app.db") as runtime:
+        await runtime.answer(session, "somebody's")
+    refused, text = wire.call("alc_continue", session_id=session, response="mine")
+    assert (refused, text) == (True, "Continue failed: already responded to query_id: q-0")
+    assert wire.json("alc_status", pending_filter="full")["sessions"][0]["pending"][0]["prompt"] == (
+        "Then, after somebody's?"
+    )
+    assert wire.json("alc_continue", session_id=session, response="mine")["result"] == ["somebody's", "mine"]
     wire.close()
 
 

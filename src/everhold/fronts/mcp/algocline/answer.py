@@ -19,12 +19,20 @@ def is_repeated(known: Names, said: list[Response]) -> bool:
     return all(one.query_id in known.latest and same(known.answered[one.query_id].value, one.response) for one in said)
 
 
-def answers(known: Names, said: list[Response]) -> dict[str, Said]:
-    """The answers by our ids, without those that were given before."""
+def answers(known: Names, said: list[Response], heard: Names | None = None) -> dict[str, Said]:
+    """The answers by our ids, without those that were given before.
+
+    `heard` are the names as those who answer know them, if that was at an earlier step.
+    """
     found: dict[str, Said] = {}
+    meanings = known if heard is None else heard
     for one in said:
-        q = known.meant(one.query_id) if one.query_id else _sole(known)
+        q = meanings.meant(one.query_id) if one.query_id else _sole(meanings)
         before = known.answered.get(one.query_id)
+        if q is not None and q not in known.open.values():
+            if q not in known.said or not same(known.said[q].value, one.response):
+                raise Refused(f"Continue failed: already responded to query_id: {meanings.all[q]}", "answer_conflict")
+            continue
         if q is None:
             is_same = before is not None and one.query_id in known.latest and same(before.value, one.response)
             if before is None or not (is_same or known.is_of_now(before)):

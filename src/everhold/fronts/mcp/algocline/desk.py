@@ -3,9 +3,9 @@
 Rules
   1. What is asked may be answered by a model only if it is an `llm` question; the others have no name here.
   2. Answers in one call are all taken or none.
-  3. The same answer sent again is no answer: it returns where the session stands. As names repeat, an answer is taken
-     for the last one sent again only where nobody was told what became of that: the caller's call was cut off, or
-     this process has not said anything of the session yet.
+  3. As names repeat, a name means what it meant when this process last told of the session: an answer that comes twice,
+     or too late, never lands on a question that nobody has seen. The same again returns where the session stands.
+     Where this process has told nothing of the session yet, what is word for word the last answer is that one again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from everhold.archive import version
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
-from everhold.core.errors import BadSetting, EverholdError, UnknownProgram, UnknownSession
+from everhold.core.errors import AnswerConflict, BadSetting, EverholdError, QueryClosed, UnknownProgram, UnknownSession
 from everhold.core.session import SessionId, State
 from everhold.core.status import Finished, PendingFilter, Status, snapshot
 from everhold.drive import view
@@ -27,7 +27,7 @@ from everhold.drive.transfer import pages
 from everhold.fronts.mcp import desk, lore, person
 from everhold.fronts.mcp.algocline import log, package, reply, tools
 from everhold.fronts.mcp.algocline.answer import answers, is_repeated
-from everhold.fronts.mcp.algocline.names import names, present
+from everhold.fronts.mcp.algocline.names import names, names_at, present
 from everhold.fronts.mcp.algocline.reply import Refused
 from everhold.fronts.mcp.follow import Pulse
 from everhold.fronts.mcp.house import MOST_CODE, House
@@ -67,10 +67,11 @@ class Told:
 class Desk:
     """One call's way to the runtime."""
 
-    def __init__(self, house: House, pulse: Pulse, runtime: Runtime, context: desk.Context, told: Told) -> None:
-        self._house, self._runtime, self._context, self._told = house, runtime, context, told
+    def __init__(self, house: House, pulse: Pulse, runtime: Runtime, context: desk.Context, heard: int = -1) -> None:
+        self._house, self._runtime, self._context = house, runtime, context
+        self._heard = heard  # the step of the session up to which its client knew it when it called
         self._common = desk.Desk(house, pulse, runtime, context)
-        self.telling: tuple[str, int] | None = None  # the session and the step that the result is about
+        self.telling: dict[str, int] = {}  # which steps of which sessions the result tells of
 
     # ---- begin
 
@@ -137,20 +138,23 @@ class Desk:
 
     async def _answered(self, session_id: str, said: list[tools.Response]) -> dict[str, JSON]:
         record, known = await present(self._runtime.store, session_id)
-        is_told = self._told.of(session_id) >= record.head.n
-        if not is_told or not all(one.query_id in known.open or not one.query_id for one in said):
+        is_behind = self._heard < record.head.n
+        if is_behind or not all(one.query_id in known.open or not one.query_id for one in said):
             record = await self._runtime.store.load(session_id)
             known = names(record)
-        if record.head.ended or not is_told:
-            if is_repeated(known, said):
-                return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
-            if record.head.ended:
-                raise UnknownSession(session_id)
-        taken = answers(known, said)
+        if (record.head.ended or self._heard < 0) and is_repeated(known, said):
+            return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
+        if record.head.ended:
+            raise UnknownSession(session_id)
+        taken = answers(known, said, names_at(record, self._heard) if is_behind and self._heard >= 0 else None)
         if not taken:
             return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
         by = person.who(self._context)
-        status = await self._runtime.answer_many(session_id, taken, by=by, wait=0)
+        try:
+            status = await self._runtime.answer_many(session_id, taken, by=by, wait=0)
+        except (AnswerConflict, QueryClosed) as error:  # somebody was quicker
+            words = f"Continue failed: already responded to query_id: {known[error.query_id]}"
+            raise Refused(words, error.code, error.hint) from None
         return await self._settled(status, seen=record.head.n)
 
     async def _settled(self, status: Status, *, seen: int) -> dict[str, JSON]:
@@ -160,7 +164,7 @@ class Desk:
         record, known = await present(self._runtime.store, status.session_id)
         warning = log.logged(record) if isinstance(status, Finished) else ""
         shown = reply.told(status, known, option=self._house.option)
-        self.telling = (status.session_id, record.head.n)
+        self.telling[status.session_id] = record.head.n
         return {**shown, "transcript_warning": warning} if warning else shown
 
     # ---- look
@@ -176,7 +180,7 @@ class Desk:
             except UnknownSession as error:
                 words = f"session '{given.session_id}' not found (may have completed)"
                 raise Refused(words, error.code, _NOT_FOUND) from None
-            self.telling = (record.birth.id, record.head.n)
+            self.telling[record.birth.id] = record.head.n
             return reply.pretty(self._snapshot(record, pending, given.include_history))
         return await self._listed(pending, given.include_history)
 
@@ -184,6 +188,7 @@ class Desk:
         store = self._runtime.store
         ids: list[SessionId] = [row.birth.id async for row in pages(store, Filter(state=_LIVE))]
         records = [await store.load(session_id) for session_id in ids[:LISTED]]
+        self.telling = {record.birth.id: record.head.n for record in records} if pending is not None else {}
         told: dict[str, JSON] = {
             "active_sessions": len(ids),
             "sessions": [self._snapshot(record, pending, history) for record in records],

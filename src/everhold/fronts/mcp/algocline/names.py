@@ -7,7 +7,7 @@ Rules
   1. A question gets the smallest `q-N` that no open question has; of Lua programs, those of a fork's children get
      `f-v-k`. A name is unique among the open questions, and stays while its question is open.
   2. A name means the open question that has it. One of our own ids means its question, unless it has been a name.
-  3. What a name meant before is known as long as the journal is: an answer sent twice is recognised.
+  3. What a name meant at an earlier step is known, too: it means to whoever uses it what it meant when they heard it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Names:
         self.open: dict[str, int] = {}
         self.answered: dict[str, Answer] = {}  # what was last answered under each name
         self.latest: list[str] = []  # names of what was answered last
+        self.said: dict[int, Answer] = {}  # every answer, by the number of its question
         self._since: dict[int, int] = {}  # the delivery in which each was asked
         self._places = _Places()
         self._lua = lua
@@ -70,7 +71,7 @@ class Names:
         for answer in closed:
             name = self.all[answer.q]
             self.open.pop(name, None)
-            self.answered[name] = answer
+            self.answered[name] = self.said[answer.q] = answer
         if closed:
             self.latest = [self.all[answer.q] for answer in closed]
 
@@ -118,6 +119,12 @@ def names(record: Record) -> Names:
     """The names in a session, from its whole journal."""
     kept = [msgspec.convert(letter.body, Answer) for letter in record.letters if letter.kind == "answer"]
     return Names(record.deliveries, lua=is_lua(record.birth.program), kept=kept)
+
+
+def names_at(record: Record, step: int) -> Names:
+    """The names as they were at a step."""
+    then = [delivery for delivery in record.deliveries if delivery.n <= step]
+    return Names(then, lua=is_lua(record.birth.program))
 
 
 async def present(store: Store, session_id: str) -> tuple[Record, Names]:

@@ -65,8 +65,9 @@ class AlcFront(Front):
         if tool is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name!r}")
         given = taken(tool, params.arguments)
+        heard = self._told.of(getattr(given, "session_id", None) or "")  # before anything else is told
         try:
-            text, telling = await self._finished(self._done(context, tool, given))
+            text, telling = await self._finished(self._done(context, tool, given, heard))
         except Refused as error:
             return _refused(error)
         except EverholdError as error:
@@ -74,14 +75,14 @@ class AlcFront(Front):
         except Exception as error:
             log.exception("the tool %s failed", tool.name)
             return _refused(Refused(f"{type(error).__name__}: {error}"[:2000], "internal"))
-        if telling is not None:  # nobody cut the call off: the client hears of it
-            self._told.note(*telling)
+        for session_id, step in telling.items():  # nobody cut the call off: the client hears of it
+            self._told.note(session_id, step)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
-    async def _done(self, context: Context, tool: Tool, given: Any) -> tuple[str, tuple[str, int] | None]:
+    async def _done(self, context: Context, tool: Tool, given: Any, heard: int) -> tuple[str, dict[str, int]]:
         if package.knows(tool.verb):
-            return reply.compact(await package.done(tool.verb, given)), None
-        desk = Desk(self.house, self.pulse, await self.house.runtime(), context, self._told)
+            return reply.compact(await package.done(tool.verb, given)), {}
+        desk = Desk(self.house, self.pulse, await self.house.runtime(), context, heard)
         verb = "continue_" if tool.verb == "continue" else tool.verb
         return await getattr(desk, verb)(given), desk.telling
 

@@ -107,6 +107,16 @@ def test_what_was_answered_long_ago_is_unknown():
         answers(names(*steps), [Response("q-1", "b")])
 
 
+def test_a_name_means_what_it_meant_when_it_was_heard():
+    steps = [step(0, [(0, "0:0")]), step(1, [(1, "0:1")], [(0, "a")])]
+    now, heard = names(*steps), names(steps[0])
+    assert answers(now, [Response("q-0", "a")], heard) == {}
+    for one in (Response("q-0", "b"), Response("", "b")):
+        with pytest.raises(Refused, match="already responded to query_id: q-0"):
+            answers(now, [one], heard)
+    assert list(answers(now, [Response("q-0", "b")])) == ["q-1"]
+
+
 def test_without_a_name_there_must_be_one_question():
     with pytest.raises(Refused, match="2 queries pending; specify query_id explicitly"):
         answers(names(*PART), [Response("", "a")])
