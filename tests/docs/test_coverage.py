@@ -1,0 +1,38 @@
+"""Every row of the table of coverage is shown by a test that is there and that runs."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tools.rows import ROWS, shown
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "reference" / "coverage.md").read_text()
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_is_shown_by_a_test(row: int) -> None:
+    assert shown().get(row), f"no test says 'Row {row}: …'"
+
+
+def test_the_page_names_tests_that_exist_and_are_not_skipped() -> None:
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", PAGE)
+    assert len(named) > 2 * len(ROWS)
+    for file, name in named:
+        tree = ast.parse((ROOT / "tests" / file).read_text())
+        found = [node for node in ast.walk(tree) if getattr(node, "name", "") == name]
+        assert len(found) == 1, (file, name)
+        marks = " ".join(ast.unparse(mark) for mark in found[0].decorator_list)  # type: ignore[attr-defined]
+        assert "skip" not in marks and "xfail" not in marks, (file, name)
+
+
+def test_a_row_is_found_in_the_words_of_a_docstring() -> None:
+    from tools.rows import _rows
+
+    assert _rows("Row 5: the view.") == {5}
+    assert _rows("Row 9 and D5: only what is new is read.") == {9}
+    assert _rows("It lands whole.\n\nRows 12, 17 and 30: three of them.") == {12, 17, 30}
+    assert _rows("Row 12 and §9: also elsewhere; 25 kills.") == {12}
+    assert _rows("A row of 5 tests.") == set()

@@ -1,0 +1,76 @@
+"""Which test shows which row: the table of docs/reference/coverage.md, from the docstrings of the tests.
+
+A test that shows a row says so in its docstring: "Row 5: …", "Row 9 and D5: …". Run through cog by `make fix`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+#: What each row is about. Rows that are not here belong to intake, workers and stores.
+ROWS = {
+    1: "every look at a conversation has an answer, also before anything was said",
+    2: "the registry of tools: generations, members, orphans",
+    3: "what plugins keep: snapshot, fingerprint, restore",
+    4: "options of a session, a frame and a turn",
+    5: "a conversation as a value: view, snapshot, stored state",
+    6: "the graph: leaf, active path, branch, fork, applying a state",
+    7: "frames: one is active, earlier ones stay readable",
+    8: "residency: the whole graph, or the active path only",
+    9: "refreshing: nothing new changes nothing, live options stay",
+    10: "usage: a turn under way counts, and nothing ever becomes less",
+    11: "what plugins and tools may use of their session",
+    12: "what was recorded is never done again",
+    18: "compaction: who decides, and what always holds",
+    19: "configuration: who may change it, and who is told",
+    21: "the catalog of tools is built once for each key, and bounded",
+    22: "tools laid over others, for one context",
+    23: "the prompt: contributions, layers, cache",
+    24: "how a conversation begins, and what may be wrong with a provider",
+    25: "running code: with an executor or none, and what a finish means",
+    26: "inputs that come during a turn: heard once, in it or after it",
+    27: "the outcomes of a turn",
+    29: "attachments: kept once, guarded by session, collected",
+    30: "asking a model directly, under a source of its own",
+    31: "where a subagent stands, and who its parent is",
+    32: "history in order, and nothing that could not be replayed",
+    33: "what tools say beside their results, delivered once",
+}
+_SAYS = re.compile(r"\bRows? ((?:(?:D|§)?\d+(?:, | and )?)+)")
+
+
+@cache
+def shown(root: Path = ROOT) -> dict[int, list[str]]:
+    """Row → ids of the tests that show it."""
+    found: dict[int, list[str]] = {}
+    for file in sorted((root / "tests").rglob("test_*.py")):
+        for name, words in _tests(ast.parse(file.read_text(encoding="utf-8"))):
+            for row in sorted(_rows(words)):
+                found.setdefault(row, []).append(f"{file.relative_to(root).as_posix()}::{name}")
+    return dict(sorted(found.items()))
+
+
+def _tests(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node.name, ast.get_docstring(node) or ""
+
+
+def _rows(words: str) -> set[int]:
+    told = " ".join(_SAYS.findall(words))
+    return {int(number) for number in re.findall(r"(?<![D§\d])\d+", told)}
+
+
+def table() -> str:
+    """The table: row, what it is about, and the tests that show it."""
+    found = shown()
+    lines = ["| row | about | shown by |", "|---|---|---|"]
+    for row, about in ROWS.items():
+        tests = "<br>".join(f"`{name.removeprefix('tests/')}`" for name in found.get(row, []))
+        lines.append(f"| {row} | {about} | {tests} |")
+    return "\n".join(lines)
