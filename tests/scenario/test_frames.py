@@ -208,6 +208,7 @@ async def test_a_session_is_given_options_when_it_begins():
         await session.send("Hello.")
         await session.send("Hello.")
         assert [options["temperature"] for options in model.options] == [0.1, 0.1]
+        assert await session.options() == {"temperature": 0.1}
 
 
 async def test_a_child_is_told_from_a_root_when_it_begins():

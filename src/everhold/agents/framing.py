@@ -53,7 +53,10 @@ class Framing:
         """The options that hold in the current frame, or in another one, over those of the agent."""
         conversation = await self._told()
         graph = conversation.graph
-        return over(dict(self.agent.options), told(conversation.turns, graph.frames, frame or graph.frame.id))
+        return over(
+            dict(self.agent.options),
+            told(conversation.options, conversation.turns, graph.frames, frame or graph.frame.id),
+        )
 
     async def frames(self: Any) -> list[Frame]:
         """All frames on the way to where the conversation stands, oldest first."""

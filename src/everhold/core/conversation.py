@@ -23,6 +23,7 @@ class Conversation:
     def __init__(self, deliveries: Iterable[Delivery] = ()) -> None:
         self.graph = Graph()
         self.turns: list[Settled] = []
+        self.options: dict[str, JSON] = {}  # that it was given when it began
         self.ledger = Ledger()
         self.spent = Ledger()
         self.inputs: dict[str, JSON] = {}  # what was said under which id
@@ -47,6 +48,7 @@ class Conversation:
         notes = reply.notes
         if notes is None:
             return
+        self.options = notes.facts.get("options", self.options)
         for node in notes.nodes:
             self.graph.add(node, self._answers)
             self._ahead.discard(-1 if node.q is None else node.q)

@@ -43,9 +43,10 @@ class Options:
         self._frames[frame] = self.of(previous)
 
 
-def told(turns: Sequence[Settled], frames: Iterable[Frame], frame: str) -> dict[str, JSON]:
-    """What holds in a frame, as far as the receipts of a conversation tell."""
+def told(first: dict[str, JSON], turns: Sequence[Settled], frames: Iterable[Frame], frame: str) -> dict[str, JSON]:
+    """What holds in a frame, by what a conversation was given when it began, and by its receipts."""
     options = Options()
+    options.set(INITIAL, first)
     opened = [(_turn(one.id), one) for one in frames if one.previous is not None]
     for settled in turns:
         while opened and opened[0][0] <= settled.turn:

@@ -26,6 +26,7 @@ from everhold.core.query import Answer, Kind, Query
 from everhold.core.schema import check
 from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
+from everhold.core.turn import Settled, TurnOutcome
 from everhold.ports.store import Letter
 
 #: What can be redacted: prompts, system texts and arguments of calls; answers; logs, errors, results, titles and
@@ -157,8 +158,57 @@ def answer(given: Answer, asked: Query | None) -> Answer:
     error = given.error
     if error is not None:
         error = error | {"message": text(error.get("message", ""))}
-    schema = None if asked is None else asked.schema
-    return replace(given, value=fitting(given.value, schema), error=error, by=None)
+    value = said(given.value) if asked is not None and _is_talk(asked) else None
+    if value is None:
+        value = fitting(given.value, None if asked is None else asked.schema)
+    return replace(given, value=value, error=error, by=None)
+
+
+# ---- conversations of agents
+
+#: What a loop goes by: sorts of blocks, ids, names of tools, directives.
+_FORM: Final = frozenset({"type", "id", "tool_use_id", "do", "role", "to", "frame", "slot", "fingerprint", "version"})
+#: What is somebody's own below there, whatever it is called.
+_OWN: Final = frozenset({"input", "options", "value", "state", "metadata"})
+
+
+def said(value: JSON) -> JSON:
+    """What was said in a conversation, or decided about it, without its words; what tells its form stays."""
+    if isinstance(value, list):
+        return [said(item) for item in value]
+    if not isinstance(value, dict):
+        return blank(value)
+    kept = {key: _said(key, item, value) for key, item in value.items()}
+    return kept if "said" not in value else {**kept, "said": [[*who, said(data)] for *who, data in value["said"]]}
+
+
+def _said(key: str, value: JSON, whole: dict[str, JSON]) -> JSON:
+    if key in _OWN:
+        return blank(value)
+    if key in _FORM or (key == "name" and whole.get("type") == "tool_use"):
+        return value if isinstance(value, str) else said(value)
+    return said(value)
+
+
+def _is_talk(asked: Query) -> bool:
+    """Whether a query is one of an agent's loop: its inputs, its model by reference, its plugins."""
+    match asked.kind:
+        case Kind.SIGNAL:
+            return asked.name == "input"
+        case Kind.LLM:
+            return asked.args is not None
+        case Kind.CALL:
+            return asked.name.startswith("hook:")
+    return False
+
+
+def _settled(settled: Settled | None) -> Settled | None:
+    if settled is None:
+        return None
+    outcome: Any = msgspec.to_builtins(settled.outcome)
+    words = {name: text(outcome[name]) for name in ("error", "reason") if outcome.get(name)}
+    own = {name: blank(outcome[name]) for name in ("value", "options") if name in outcome}
+    return replace(settled, outcome=msgspec.convert({**outcome, **words, **own}, TurnOutcome))
 
 
 def delivery(one: Delivery, asked: Mapping[int, Query], wanted: Collection[str]) -> Delivery:
@@ -184,6 +234,9 @@ def _notes(notes: Notes) -> Notes:
         progress=progress,
         record=blank(notes.record),
         outcome=_outcome(notes.outcome),
+        nodes=[replace(node, content=said(node.content)) for node in notes.nodes],
+        settled=_settled(notes.settled),
+        facts={name: value if name == "agent" else blank(value) for name, value in notes.facts.items()},
     )
 
 

@@ -31,6 +31,13 @@ def test_receipts_tell_what_holds():
         Settled(2, "b", Answered()),
         Settled(3, "c", Configured({"a": 2}, "2.0")),
     ]
-    assert told(turns, frames, "2.0") == {"a": 2}
-    assert told(turns, frames, INITIAL) == {"a": 1}
-    assert told([*turns, Settled(4, "d", Configured({}, "2.0", True))], frames, INITIAL) == {}
+    assert told({}, turns, frames, "2.0") == {"a": 2}
+    assert told({}, turns, frames, INITIAL) == {"a": 1}
+    assert told({}, [*turns, Settled(4, "d", Configured({}, "2.0", True))], frames, INITIAL) == {}
+
+
+def test_what_a_session_was_given_when_it_began_holds_until_it_is_changed():
+    """Row 4: frames that come later inherit it."""
+    frames = [Frame(INITIAL, INITIAL, None), Frame("1.0", "reset", INITIAL)]
+    assert told({"a": 1}, [Settled(1, "x", Answered())], frames, "1.0") == {"a": 1}
+    assert told({"a": 1}, [], frames[:1], INITIAL) == {"a": 1}

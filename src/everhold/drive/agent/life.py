@@ -122,10 +122,11 @@ class Life:
         """The session begins, once in its life: plugins may give it options."""
         self.began = self.ctx.now().timestamp()
         self._agree()
+        given: dict[str, JSON] = {}
         for _, _, one in await self.decide("before_session"):
             if isinstance(one, SetOptions):
-                frame = self.graph.frame.id
-                self.options.set(frame, over(self.options.of(frame), one.options))
+                given = over(given, one.options)
+        self.options.set(self.graph.frame.id, self.ctx.fact("options", given, {}))
 
     async def _listen(self) -> None:
         """Hear whatever is said to the conversation. One question stands open for it, always."""

@@ -1,0 +1,82 @@
+"""A redacted file has no words of a conversation, and its loop can still be replayed."""
+
+import pytest
+
+from everhold.core.tool import Deny
+from everhold.drive import redact
+from everhold.drive.agent.agent import Agent
+from everhold.drive.check import examine
+from everhold.hooks import Contribute, Plugin
+from everhold.ports.store import Filter
+from everhold.ports.tool import tool
+from everhold.runtime import Runtime
+from everhold.stores.memory import MemoryStore
+
+SECRET = "Rosebud"
+
+
+class Careful(Plugin):
+    name = "careful"
+    revision = 1
+
+    def snapshot(self):
+        return {"known": SECRET}
+
+    def before_turn(self, moment):
+        self.revision += 1
+        return Contribute("context", f"The word is {SECRET}.")
+
+    def before_tool_call(self, moment, call):
+        return Deny(f"not {SECRET}") if call.input["order"] == 2 else None
+
+
+@tool(read_only=True)
+def find(order: int) -> str:
+    return f"{SECRET} {order}"
+
+
+agent = Agent(instructions=f"Guard {SECRET}.", tools=[find], plugins=[Careful()], name="redacted_agent")
+
+
+async def test_no_words_are_left_and_the_loop_replays():
+    """Inputs, results, prompts, snapshots, directives and receipts are without words; the same questions are asked."""
+    calls = [{"type": "tool_use", "id": f"c{n}", "name": "find", "input": {"order": n}} for n in (1, 2)]
+    lines = [{"content": [{"type": "text", "text": SECRET}, *calls]}, f"It was {SECRET}.", {"text": ""}]
+
+    async def model(query):
+        return lines.pop(0)
+
+    async with Runtime(MemoryStore(), llm=model) as runtime:
+        session = await runtime.session(agent, "c")
+        await session.send(f"What is {SECRET}?")
+        await session.send(f"Why {SECRET}?")
+        await session.configure({"note": SECRET})
+        (row,) = await runtime.store.list(Filter(limit=2))
+        record = await runtime.store.load(row.birth.id)
+        asked = {query.q: query for delivery in record.deliveries for query in delivery.asked}
+        record.deliveries = [redact.delivery(one, asked, redact.USUAL) for one in record.deliveries]
+        assert SECRET in repr(await runtime.store.load(row.birth.id))
+        assert SECRET not in repr(record.deliveries)
+        assert examine(record, runtime.host, redacted=redact.USUAL).verdict == "ok"
+
+
+def use(kind):
+    return {"type": "tool_use", "name": "t", "input": {"type": kind}}
+
+
+def decided(reason):
+    return {"said": [["p", "c1", {"do": "abort", "reason": reason}]]}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("word", "xxxx"),
+        ({"type": "text", "text": "a b"}, {"type": "text", "text": "x x"}),
+        (use("a"), use("x")),
+        ({"name": "ann", "n": 1}, {"name": "xxx", "n": 1}),
+        (decided("no"), decided("xx")),
+    ],
+)
+def test_the_form_stays_and_the_words_go(value, expected):
+    assert redact.said(value) == expected
