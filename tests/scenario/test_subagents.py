@@ -311,3 +311,17 @@ async def test_what_a_child_spends_counts_against_the_budget_above():
         session = await runtime.session(thrifty, "s")
         turn = await session.send("Go.")
     assert "the turn has used 44 of 40 tokens" in str(turn.outcome)
+
+
+async def test_what_a_child_asks_a_person_is_the_turns_question():
+    """The turn does not hang: it waits with the question of the child, and goes on when that is answered."""
+    verdicts["look"] = Confirm("it is private")
+    cast = Cast(boss=[task("writer"), "Ok."], writer=[task("finder"), "W."], finder=[use("look", what="x"), "F."])
+    async with opened(llm=cast) as runtime:
+        session = await runtime.session(boss, "s")
+        turn = await session.send("Go.")
+        (question,) = turn.queries
+        assert turn.waiting and question.session_id != session.id and "Run look" in question.prompt
+        await runtime.answer(question, True)
+        assert (await session.turn(turn.input_id)).text == "Ok."
+    assert done == ["x"]

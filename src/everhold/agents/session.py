@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from everhold.agents.below import LOOK, asked, asked_below
 from everhold.agents.framing import Framing, checked
 from everhold.agents.reading import ALL, Reading
 from everhold.agents.state import ReadView, Snapshot, Stored, adopted, read_view, snapshot, stored
@@ -25,7 +26,7 @@ from everhold.core.errors import BadArguments, KeyConflict, SessionEnded, TurnWa
 from everhold.core.graph import Node, NodeKind, blocks, text
 from everhold.core.ledger import Ledger
 from everhold.core.message import Message, Role, encode
-from everhold.core.query import FOR_PEOPLE, Kind
+from everhold.core.query import FOR_PEOPLE
 from everhold.core.status import Finished, OpenQuery, Paused, Status
 from everhold.core.turn import Answered, Settled, TurnOutcome
 from everhold.drive.agent.agent import Agent
@@ -112,7 +113,7 @@ class AgentSession(Framing):
             yield event
             if event.kind is EventKind.SETTLED and event.settled is not None and event.settled.input == input_id:
                 return
-            if event.kind in (EventKind.ASKED, EventKind.MODEL_ASKED) and _asked(await self._runtime.status(self.id)):
+            if event.kind in (EventKind.ASKED, EventKind.MODEL_ASKED) and asked(await self._runtime.status(self.id)):
                 return
 
     async def turn(self, input_id: str, *, wait: float | None = None) -> Turn:
@@ -128,11 +129,13 @@ class AgentSession(Framing):
                 status = await self._runtime.status(self.id)
                 if isinstance(status, Finished):
                     raise SessionEnded(self.id, status.state, "held a conversation with")
-                asked = _asked(status)
+                open_now, look = asked(status), None
+                if not open_now and isinstance(status, Paused):  # for a session below, or a moment
+                    open_now, look = await asked_below(self._runtime, self.id), LOOK
                 left = None if deadline is None else deadline - loop.time()
-                if asked or (left is not None and left <= 0):
-                    return Turn(self.id, input_id, None, asked)
-                await asyncio.wait([change], timeout=left)
+                if open_now or (left is not None and left <= 0):
+                    return Turn(self.id, input_id, None, open_now)
+                await asyncio.wait([change], timeout=left if look is None else min(look, left or look))
 
     async def steer(self, content: Words, *, id: str | None = None) -> str:
         """Say something to the turn under way: the model hears it in its next round. Returns the id of the input."""
@@ -282,19 +285,13 @@ class AgentSession(Framing):
             raise KeyConflict(input_id, self.id, "content")
 
     def _refuse_while_asked(self, status: Status) -> None:
-        asked = [query for query in _asked(status) if query.kind in FOR_PEOPLE]
-        if asked:
-            raise TurnWaiting(self.id, asked[0].id, asked[0].kind)
+        people = [query for query in asked(status) if query.kind in FOR_PEOPLE]
+        if people:
+            raise TurnWaiting(self.id, people[0].id, people[0].kind)
 
 
 def _new() -> str:
     return f"i-{secrets.token_hex(8)}"
-
-
-def _asked(status: Status) -> tuple[OpenQuery, ...]:
-    """What somebody outside has to answer; an input that may come is not asked for."""
-    queries = status.queries if isinstance(status, Paused) else ()
-    return tuple(query for query in queries if query.kind is not Kind.SIGNAL)
 
 
 def _said(content: Words) -> list[JSON]:
