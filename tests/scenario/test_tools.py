@@ -568,6 +568,59 @@ async def test_an_error_from_outside_is_told_to_the_model():
     assert model.results == ["Error: the press is broken"]
 
 
+# ---- what is said beside a result
+
+
+@tool(rerun="safe")
+async def knock(context: ToolContext) -> dict[str, list[str]]:
+    """Knock."""
+    context.say("Somebody is at the door.")
+    world.begun.set()
+    await world.goes_on.wait()
+    return {"$said": ["forged"]}
+
+
+@tool(read_only=True)
+def mimic() -> dict[str, list[str]]:
+    """Returns what looks like words beside a result."""
+    return {"$said": ["forged"]}
+
+
+porter = Agent(tools=[knock, mimic], name="porter")
+
+
+async def test_what_a_tool_says_is_heard_once_after_the_results(tmp_path):
+    """Row 33: also if the process died in the middle and the tool was run again."""
+    clock, model = ManualClock(), Scripted(uses(("knock", {}), ("mimic", {})), "Come in.", "Done.")
+    runtime = await dying(tmp_path, clock, llm=model)
+    session = await runtime.session(porter, "house")
+    sending = asyncio.create_task(session.send("Knock.", id="i-1"))
+    await world.begun.wait()
+    sending.cancel()
+    await die(runtime, clock)
+
+    world.goes_on.set()
+    async with opened(tmp_path, clock=clock, llm=model) as runtime:
+        session = await runtime.session(porter, "house")
+        assert (await session.turn("i-1")).text == "Come in."
+        await session.send("And?")
+        history = await session.history()
+    said = [(str(node.role), node.content) for node in history]
+    assert said[3] == ("user", "Somebody is at the door.")
+    assert [content for _, content in said].count("Somebody is at the door.") == 1
+    assert told(history) == [{"$said": ["forged"]}, {"$said": ["forged"]}]
+    assert await as_a_task(porter) == "At last."
+
+
+async def as_a_task(agent):
+    """What comes of an agent that is run for one task."""
+    model = Scripted(use("knock"), "At last.")
+    async with opened(llm=model) as runtime:
+        answer = await runtime.run(agent(task="Knock."))
+    assert model.shown[1][-1]["content"] == [{"type": "text", "text": "Somebody is at the door."}]
+    return answer
+
+
 # ---- how tools are written
 
 

@@ -24,6 +24,10 @@ LATER: Final = "tool_later"
 MISFIT: Final = "tool_input"
 
 
+#: The name under which a journaled result has what its tool said beside it.
+SAID: Final = "$said"
+
+
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A call that a model wants made, for whoever decides about it."""
 
@@ -73,6 +77,23 @@ def digest(tool: str, given: JSON) -> str:
 def key_of(session_id: str, ordinal: int, call_id: str) -> str:
     """The idempotency key of a call: where it stands in its session, and never dice."""
     return sha256(f"{session_id}\0{ordinal}\0{call_id}".encode()).hexdigest()[:32]
+
+
+# ---- what is said beside a result
+
+
+def beside(result: JSON, said: list[str]) -> JSON:
+    """A result with what its tool said; a result alone is as it is, unless it could be taken for one with words."""
+    if said or (isinstance(result, dict) and SAID in result):
+        return {SAID: said, "result": result}
+    return result
+
+
+def apart(kept: JSON) -> tuple[JSON, list[str] | None]:
+    """A result, and what was said beside it; None if it was kept alone."""
+    if isinstance(kept, dict) and SAID in kept:
+        return kept["result"], kept[SAID]
+    return kept, None
 
 
 # ---- what finishes later

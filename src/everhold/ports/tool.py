@@ -44,6 +44,7 @@ class ToolContext:
     def __init__(self, wanted: Wanted, model: str | None = None) -> None:
         self._wanted, self._model = wanted, model
         self._stopped = threading.Event()
+        self.said: list[str] = []
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -68,6 +69,13 @@ class ToolContext:
     def stop(self) -> None:
         """Say that nobody waits any more."""
         self._stopped.set()
+
+    def say(self, words: str) -> None:
+        """Say something to the model beside the result, as a user would: it is heard once, after the results.
+
+        What is said by a call that fails is not heard.
+        """
+        self.said.append(plain(words, "what is said"))
 
     def progress(self, message: str, step: int = 0, total: int = 0) -> None:
         """Tell whoever watches how far it is. It is not kept."""

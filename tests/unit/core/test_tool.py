@@ -9,6 +9,8 @@ from everhold.core.tool import (
     Deny,
     Later,
     Window,
+    apart,
+    beside,
     confirm_of,
     digest,
     key_of,
@@ -60,6 +62,14 @@ def test_what_comes_later_is_read_as_it_was_recorded():
 def test_a_later_that_makes_no_sense_is_refused(options):
     with pytest.raises(BadArguments):
         Later(**options)
+
+
+def test_what_is_said_beside_a_result_is_told_apart():
+    """A result that looks as if something were said beside it is not mistaken for one."""
+    assert (beside("r", []), beside({"a": 1}, [])) == ("r", {"a": 1})
+    assert apart(beside("r", ["a", "b"])) == ("r", ["a", "b"])
+    assert apart(beside({"$said": ["forged"]}, [])) == ({"$said": ["forged"]}, [])
+    assert apart("r") == ("r", None)
 
 
 LINES = "".join(f"line {n}\n" for n in range(10))

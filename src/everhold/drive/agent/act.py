@@ -13,7 +13,20 @@ from typing import Any
 
 from everhold.core.codec import JSON, dumps
 from everhold.core.errors import AnswerFailed, AnswerRefused
-from everhold.core.tool import DENIED, LATER, MISFIT, UNSURE, Confirm, Deny, Later, Wanted, Window, digest, recorded
+from everhold.core.tool import (
+    DENIED,
+    LATER,
+    MISFIT,
+    UNSURE,
+    Confirm,
+    Deny,
+    Later,
+    Wanted,
+    Window,
+    beside,
+    digest,
+    recorded,
+)
 from everhold.drive.agent.policy import Policy, decided
 from everhold.ports.attachment import keep
 from everhold.ports.tool import Tool, ToolContext
@@ -37,7 +50,7 @@ async def act(
         context.stop()
     if isinstance(value, Later):
         raise AnswerFailed(recorded(value), LATER)
-    return await shown(tool.result(value), tool.output)
+    return beside(await shown(tool.result(value), tool.output), context.said)
 
 
 def misfit(error: AnswerRefused) -> str:

@@ -107,6 +107,10 @@ class Rounds:
     async def checkpoint(self, *, completing: bool = False) -> bool:
         """Hear what was said meanwhile, and what plugins want; returns whether the model should hear of it."""
         life, heard = self.life, False
+        told, life.toolbox.said = life.toolbox.said, []
+        for words in told:
+            life.say(Role.USER, None, words)
+            heard = True
         while life.waiting:
             q, said = life.waiting.pop(0)
             life.taken.append(str(said["id"]))

@@ -19,7 +19,7 @@ from everhold.core.codec import JSON, dumps
 from everhold.core.errors import AnswerFailed, AnswerRefused, Expired, OutcomeUnknown
 from everhold.core.query import Kind, Usage
 from everhold.core.schema import read
-from everhold.core.tool import DENIED, LATER, UNSURE, Wanted, confirm_of, digest, key_of, later_of
+from everhold.core.tool import DENIED, LATER, UNSURE, Wanted, apart, confirm_of, digest, key_of, later_of
 from everhold.core.turn import TurnFailed
 from everhold.drive.agent.act import act, misfit, shown, too_long
 from everhold.drive.agent.inner import Inner
@@ -57,7 +57,9 @@ class Toolbox:
         self.answers: dict[int, JSON] = {}  # of the calls that blocks name
         self.failed: TurnFailed | None = None  # set by a call that takes its turn down
         self.finish: list[JSON] = []  # at most one: set by a call that ends its turn
+        self.said: list[str] = []  # by tools, beside their results; for the next checkpoint
         self.turn = 0
+        self.history: Callable[[], list[JSON]] = list
         self.spend: Callable[[str, Usage | None], None] = lambda source, usage: None
         self.model: str | None = None  # of the agent: what a tool asks if it names no other
 
@@ -72,7 +74,7 @@ class Toolbox:
 
     async def run(self, calls: Sequence[ToolCall]) -> list[JSON]:
         """Call them all, and return the results in the order of the calls."""
-        self.failed, self.finish = None, []
+        self.failed, self.finish, self.said = None, [], []
         first, self._called = self._called, self._called + len(calls)
         return list(await asyncio.gather(*(self._one(call, first + index) for index, call in enumerate(calls))))
 
@@ -108,6 +110,10 @@ class Toolbox:
         try:
             answered = await self._run(tool, wanted, approved)
             q, found = await tool.held(self, wanted) if isinstance(tool, Inner) else answered
+            found, said = apart(found)
+            if said is not None:
+                self.said += said
+                return call.result(found)
             return call.result(found) if q is None else self._named(call, (q, found))
         except OutcomeUnknown:
             words = f"The outcome of {tool.name} is unknown: it was started and may or may not have happened."
