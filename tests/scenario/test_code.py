@@ -127,6 +127,24 @@ async def test_a_program_may_catch_what_a_tool_raises():
     assert result["value"] == [False, "Error: LookupError: nothing has no price"]
 
 
+async def test_a_program_reads_what_was_said():
+    """Row 32: in order, from the first word to the call that runs it; what it does to its copy stays there."""
+    code = """
+      local roles = {}
+      for i, one in ipairs(ctx.history) do roles[i] = one.role end
+      ctx.history[1].text = "changed"
+      return {roles, #ctx.history}
+    """
+    lines = ["Hello.", use("lua", code=code), "Done.", use("lua", code="return ctx.history[1].text"), "Done."]
+    async with opened(llm=Scripted(*lines)) as runtime:
+        session = await runtime.session(clerk, "s")
+        for words in ("One.", "Two.", "Three."):
+            await session.send(words)
+        first, second = told(await session.history())
+    assert first["value"] == [["user", "assistant", "user", "assistant"], 4]
+    assert second["value"] == "One."
+
+
 async def test_a_program_that_never_ends():
     """It is stopped, and that is its own error."""
     _, result = await run("while true do end")

@@ -26,6 +26,7 @@ class CodeRequest(msgspec.Struct, frozen=True):
     code: str
     accept_finish: bool = False
     at: float = 0.0  # the time that the program sees
+    history: list[JSON] = []  # what was said before, in order: {"role", "text"}; to be read only
 
 
 class Wish(msgspec.Struct, frozen=True):

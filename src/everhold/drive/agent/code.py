@@ -64,7 +64,9 @@ class Code(Inner):
 
     async def held(self, box: Box, wanted: Wanted) -> tuple[int | None, JSON]:
         accepts = self._executor.accept_finish
-        request = CodeRequest(self._executor.language, str(wanted.input["code"]), accepts, box.ctx.now().timestamp())
+        code = str(wanted.input["code"])
+        history = box.history() if "history" in code else []  # it may be long, and few want it
+        request = CodeRequest(self._executor.language, code, accepts, box.ctx.now().timestamp(), history)
         granted: list[list[Granted]] = []
         printed: list[str] = []
         called = 0

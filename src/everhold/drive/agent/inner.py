@@ -28,6 +28,8 @@ class Box(Protocol):
     finish: list[JSON]  # at most one: what the turn is to end with
     spend: Callable[[str, Usage | None], None]  # told of what something has cost, and under which source
 
+    history: Callable[[], list[JSON]]  # what was said so far, in order: role and text
+
     async def also(self, calls: Sequence[ToolCall]) -> list[tuple[bool, JSON]]:
         """Call more tools, as the model would; returns for each whether it failed, and what it came to."""
         ...

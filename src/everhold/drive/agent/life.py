@@ -74,6 +74,7 @@ class Life:
         self.sources = Sources(guarded, agent.sources)
         self.models = Models(self)
         self.toolbox.spend = self.models.paid
+        self.toolbox.history = self._history
         self.options = Options()
         self.turn, self.rounds, self.started, self.began = 0, 0, 0.0, 0.0
         self.most = agent.max_turns  # rounds of a turn
@@ -213,6 +214,12 @@ class Life:
         self.ctx.note(settled=settled)
         self.tell("after_turn", settled)
         return outcome
+
+    def _history(self) -> list[JSON]:
+        """What was said so far, for programs that the model writes."""
+        path = self.graph.path(self.graph.tip)
+        said = [node for node in path if node.kind is NodeKind.MESSAGE and node.role is not None]
+        return [{"role": str(node.role), "text": text(node.content)} for node in said]
 
     async def refresh(self) -> None:
         """Ask whoever offers tools what is offered in this turn; the model is told who cannot be reached."""

@@ -45,7 +45,8 @@ _NO_FINISH: Final = "finish is not accepted here: return the value"
 _BEFORE: Final = " ".join(Path(__file__).with_suffix(".lua").read_text().split())
 _ABOUT: Final = """Run a Lua 5.4 program, and receive what it returns and prints. It has no files, no network, no clock.
 In it, tool(name, input) calls one of your tools and returns its result; tools{{name, input}, {name, input}} calls
-several side by side and returns their results in order. A tool that fails raises an error, which pcall catches."""
+several side by side and returns their results in order. A tool that fails raises an error, which pcall catches.
+ctx.history is what was said so far: a list of {role, text}, the oldest first."""
 _FINISH: Final = "\nfinish(value) ends your turn with a value as your answer."
 
 
@@ -97,7 +98,7 @@ class _Life:
     def __init__(self, home: Home, request: CodeRequest, scope: str) -> None:
         self._request = request
         self._seed = sha256(scope.encode()).hexdigest()[:24]
-        args: dict[str, JSON] = {"code": f"{_BEFORE} {request.code}"}
+        args: dict[str, JSON] = {"code": f"{_BEFORE} {request.code}", "ctx": {"history": request.history}}
         birth = Birth(
             id=SessionId(f"cell-{self._seed}"),
             program=TEXT,
