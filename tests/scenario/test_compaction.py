@@ -279,6 +279,17 @@ async def test_only_the_tools_that_were_named_need_a_yes():
         assert (await session.turn(turn.input_id)).text == "Done." and ran == ["7"]
 
 
+async def test_an_approval_may_be_a_policy():
+    """As such it holds for subagents too; the question is the same."""
+    agent = Agent(tools=[read], policy=Approval("re*", reason="reading"), name="<locals>.policed")
+    async with opened(llm=Scripted(use("read", size=1), "Done.")) as runtime:
+        session = await runtime.session(agent, "c")
+        turn = await session.send("Go.")
+        assert "reading" in turn.queries[0].prompt
+        await runtime.answer(turn.queries[0], False)
+        assert (await session.turn(turn.input_id)).text == "Done."
+
+
 # ---- output limit
 
 

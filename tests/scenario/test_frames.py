@@ -132,6 +132,22 @@ async def test_a_turn_may_go_on_as_something_else():
         assert [frame.reason for frame in await session.frames()] == [INITIAL, "continue_as"]
 
 
+async def test_a_turn_does_not_go_on_as_something_else_for_ever():
+    """Row 7: sixteen frames in one turn are enough; more is a failure with a code."""
+
+    class Restless(Plugin):
+        name = "restless"
+
+        def before_checkpoint(self, moment):
+            return ContinueAs(f"part {moment.round}", "Go on.")
+
+    agent = Agent(plugins=[Restless()], max_turns=30, name="<locals>.restless")
+    async with opened(llm=Scripted(*["On."] * 30)) as runtime:
+        session = await runtime.session(agent, "restless")
+        assert (await session.send("Go.")).outcome.code == "bad_arguments"
+        assert len(await session.frames()) == 17
+
+
 async def test_reset_begins_from_nothing_and_loses_nothing():
     """Row 7: the model sees nothing of before; history, usage and options stay (D6)."""
     model = Counting("Hi.", "New.")

@@ -344,3 +344,14 @@ async def test_a_command_is_refused_while_somebody_outside_has_to_answer():
             await session.configure({"seed": 1})
         with pytest.raises(TurnWaiting):
             await session.compact()
+
+
+async def test_two_conversations_that_go_alike_are_alike():
+    """Ids of nodes and calls come from where they came up, never from dice (D14)."""
+    found = []
+    for name in ("one", "two"):
+        async with opened(llm=Scripted(uses(("look", {"what": "a"}), ("look", {"what": "b"})), "Both.")) as runtime:
+            session = await runtime.session(three, name)
+            await session.send("Go.", id="same")
+            found.append((await session.history(), await session.turns()))
+    assert found[0] == found[1]

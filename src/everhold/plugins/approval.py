@@ -2,7 +2,8 @@
 
     Agent(…, plugins=[Approval("refund", "delete_*", to="ops")])
 
-The question is bound to the exact input. Nobody's yes within `timeout` seconds is a no.
+The question is bound to the exact input. Nobody's yes within `timeout` seconds is a no. A plugin is its agent's own; what
+must hold for subagents too is a policy, and this is one: `Agent(…, policy=Approval("refund"))`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import ClassVar
 
 from everhold.core.message import ToolUse
-from everhold.core.tool import Confirm
+from everhold.core.tool import Allow, Confirm, Verdict, Wanted
 from everhold.hooks import Moment, Plugin
 
 
@@ -25,4 +26,10 @@ class Approval(Plugin):
         self._confirm = Confirm(reason, to, timeout)
 
     def before_tool_call(self, moment: Moment, call: ToolUse) -> Confirm | None:
-        return self._confirm if any(fnmatchcase(call.name, pattern) for pattern in self._tools) else None
+        return self._confirm if self._concerns(call.name) else None
+
+    def __call__(self, wanted: Wanted) -> Verdict:
+        return self._confirm if self._concerns(wanted.tool) else Allow()
+
+    def _concerns(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self._tools)
