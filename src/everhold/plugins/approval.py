@@ -2,8 +2,8 @@
 
     Agent(…, plugins=[Approval("refund", "delete_*", to="ops")])
 
-The question is bound to the exact input. Nobody's yes within `timeout` seconds is a no. A plugin is its agent's own; what
-must hold for subagents too is a policy, and this is one: `Agent(…, policy=Approval("refund"))`.
+The question is bound to the exact input. Nobody's yes within `timeout` seconds is a no. A plugin is its agent's own;
+what must hold for subagents too is a policy, and this is one: `Agent(…, policy=Approval("refund"))`.
 """
 
 from __future__ import annotations
