@@ -104,3 +104,20 @@ def test_a_signal_that_is_no_input_is_not_one():
         Delivery(1, 1.0, [Answer(0, {"do": "cancel", "turn": 1})], []),
     ]
     assert Conversation(odd).inputs == {}
+
+
+def test_who_spent_what():
+    """Row 10: tools and children have sources of their own; an answer that nobody asked for is nobody's."""
+    usage = Usage(prompt_tokens=10, completion_tokens=1, model="m")
+    asked = [
+        Query(0, "0:0", kind=Kind.CALL, name="look"),
+        Query(1, "0:1", kind=Kind.SESSION, name="m:a", options={"source": "subagent:finder"}),
+        Query(2, "0:2", kind=Kind.SESSION, name="m:b"),
+    ]
+    answers = [Answer(q, "x", usage=usage) for q in (0, 1, 2, 9)]
+    told = Conversation([Delivery(0, 0.0, [], asked), Delivery(1, 1.0, answers, [])])
+    assert [(source, cost.total) for source, _, cost in told.spent] == [
+        ("session:m:b", 11),
+        ("subagent:finder", 11),
+        ("tool:look", 11),
+    ]

@@ -71,3 +71,24 @@ def test_a_ledger_never_becomes_smaller():
         one.since(two)
     with pytest.raises(BadValue):
         Ledger().since(one)
+
+
+def test_a_ledger_as_what_one_answer_cost():
+    """Row 10: what a child spent reaches its parent model by model, and nothing is lost on the way."""
+    one = entered(("turn", USED), ("compaction", USED))
+    assert one.usage == Usage(
+        prompt_tokens=200,
+        completion_tokens=40,
+        cache_read_tokens=120,
+        cache_write_tokens=20,
+        reasoning_tokens=10,
+        model="m",
+    )
+    several = entered(("turn", USED), ("turn", Usage(prompt_tokens=1, model="n")))
+    above = entered(("subagent:x", several.usage))
+    assert [(source, model, cost.total) for source, model, cost in above] == [
+        ("subagent:x", "m", 120),
+        ("subagent:x", "n", 1),
+    ]
+    assert above.total == several.total
+    assert Ledger().usage is None
