@@ -5,13 +5,32 @@ from hashlib import sha256
 
 import pytest
 
-from everhold.core.errors import BadArguments, UnknownNode
+from everhold.core.errors import BadArguments, BadDirective, UnknownNode
 from everhold.core.graph import Graph, Node
 from everhold.core.message import Role
 from everhold.core.tool import Confirm, Deny
 from everhold.drive.agent.frames import message, nth
-from everhold.drive.agent.plugged import Plugged, _read, _written, fingerprint
-from everhold.hooks import ALLOWED, HOOKS, Ask, ContinueAs, Directive, NewFrame, Plugin, overrides
+from everhold.drive.agent.plugged import Plugged, _asked, _read, _written, fingerprint
+from everhold.hooks import (
+    ALLOWED,
+    HOOKS,
+    Abort,
+    AddMessages,
+    Ask,
+    Compact,
+    ContinueAs,
+    Contribute,
+    Directive,
+    Finish,
+    NewFrame,
+    Plugin,
+    ReplaceInput,
+    ReplaceResult,
+    Reply,
+    SetOptions,
+    Show,
+    overrides,
+)
 
 
 class Counter(Plugin):
@@ -128,6 +147,44 @@ def test_every_directive_makes_sense_somewhere():
     everywhere = {kind for kinds in ALLOWED.values() for kind in kinds}
     assert everywhere == {*Directive.__subclasses__(), Deny, Confirm}
     assert set(ALLOWED) == {hook for hook in HOOKS if hook.startswith("before_")} - {"before_store"}
+
+
+EVERY = [
+    Abort("x"),
+    AddMessages(["x"]),
+    SetOptions({"a": 1}),
+    Contribute("intro", "x"),
+    Show(1),
+    Reply("x"),
+    ReplaceInput({}),
+    ReplaceResult("x"),
+    Ask("x", "y"),
+    Compact(),
+    NewFrame(["x"]),
+    ContinueAs("f", "t"),
+    Finish(1),
+    Deny("x"),
+    Confirm("x"),
+]
+
+
+@pytest.mark.parametrize("hook", ALLOWED)
+@pytest.mark.parametrize("directive", EVERY, ids=lambda one: type(one).__name__)
+async def test_each_hook_takes_what_makes_sense_there_and_refuses_the_rest(hook, directive):
+    """Typed, and with what would have made sense."""
+    plugin = type("Probe", (Plugin,), {"name": "probe", hook: lambda self, *given: [directive]})()
+    if type(directive) in ALLOWED[hook]:
+        assert await _asked(plugin, hook, None, ()) == [directive]
+        return
+    with pytest.raises(BadDirective) as error:
+        await _asked(plugin, hook, None, ())
+    assert type(directive).__name__ in str(error.value) and ALLOWED[hook][0].__name__ in error.value.hint
+
+
+async def test_what_is_no_directive_is_refused():
+    plugin = type("Probe", (Plugin,), {"name": "probe", "before_turn": lambda self, moment: "stop"})()
+    with pytest.raises(BadDirective, match="'stop'"):
+        await _asked(plugin, "before_turn", None, ())
 
 
 def test_a_plugin_that_does_nothing_is_asked_nothing():

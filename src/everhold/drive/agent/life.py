@@ -327,6 +327,8 @@ class Life:
     def _keep_plugins(self) -> None:
         """What the plugins keep goes with the turn, if it has changed."""
         recorded = self.ctx.recorded()
+        if recorded is None and not self.plugged.plugins:
+            return
         if recorded is not None:
             kept = [node.content for node in recorded.nodes if node.kind is NodeKind.PLUGIN]
         else:
