@@ -180,6 +180,24 @@ async def test_what_it_says_is_in_the_status(place):
         assert status.metrics["custom"] == {"score": 0.5, "more": [1]}
 
 
+async def test_a_round_is_a_wait_and_values_are_not_waited_for(place):
+    """As whoever answers counts: reads and writes of values, and cards, are no rounds."""
+    keeps = place.put(
+        "keeps",
+        """return {run = function()
+             alc.state.set('a', 1) alc.llm('one?')
+             alc.card.create({pkg = {name = 'keeps'}}) alc.llm_batch({{prompt = 'two?'}, {prompt = 'three?'}})
+             return alc.state.incr('a')
+           end}""",
+    )
+    async with house(place) as runtime:
+        status = await runtime.start(keeps())
+        status = await runtime.answer(status.session_id, "x")
+        status = await runtime.answer_many(status.session_id, {"q-5": "y", "q-6": "z"})
+        auto = status.metrics["auto"]
+        assert (status.result, auto["rounds"], auto["pauses"], auto["llm_calls"]) == (2.0, 2, 2, 3)
+
+
 async def test_a_mended_package_goes_on_with_the_answers_it_had(place):
     """An error costs nothing: retry keeps what was paid for."""
     broken = "return {run = function(c) local a = alc.llm('a') local b = nil .. a return alc.llm('b' .. a) end}"

@@ -9,7 +9,8 @@ Rules
   1. Stored as an array: a new field goes last, with a default, so that old rows open and old readers skip it.
   2. Nothing here looks back: each event costs the same however long the session is.
   3. Only `llm` queries count, and an answer that nobody gave (a default after expiry) costs nothing. A pause
-     that asks no `llm` query is not counted as a pause; every resume is a round.
+     that asks no `llm` query is not counted as a pause; every resume is a round, unless all it brings are durable
+     values, for which nobody waited.
   4. An open prompt is estimated until its answer says what it really was, so that a budget sees it at once.
 """
 

@@ -224,12 +224,14 @@ def count(
 ) -> list[tuple[Query, Answer, Spent | None]]:
     """Count what is handed over; returns each query with its answer and what that cost."""
     told = []
+    waited = fired
     for answer in answers:
         entry = opened.get(answer.q)
         if entry is not None:
             query = entry.query
+            waited = waited or query.kind is not Kind.STATE
             told.append((query, answer, meter.answered(query, answer)))
-    if answers or fired:
+    if waited:
         meter.resumed()
     return told
 

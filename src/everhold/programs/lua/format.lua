@@ -9,6 +9,11 @@ local raw_pcall, passed, tostring = kit.raw_pcall, kit.passed, kit.tostring
 
 local own = {}
 
+-- Whether a template has %p in it; %%p is a percent sign and a letter.
+local function names_address(template)
+  return find(kit.gsub(template, "%%%%", ""), "%%[-+ #0]*%d*%.?%d*p")
+end
+
 function own.format(template, ...)
   local values
   for i = 1, select("#", ...) do
@@ -19,7 +24,7 @@ function own.format(template, ...)
       values[i] = tostring(value)
     end
   end
-  if type(template) == "string" and find(template, "%%%-?%d*p") then
+  if type(template) == "string" and find(template, "%%[^%a%%]*p") and names_address(template) then
     error("invalid conversion '%p' to 'format': an address would differ in each process", 2)
   elseif values then
     return passed("format", raw_pcall(format, template, unpack(values, 1, values.n)))

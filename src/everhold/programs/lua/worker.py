@@ -25,7 +25,7 @@ import msgspec
 from everhold.core.errors import EverholdError, TooLarge
 from everhold.core.journal import Reply
 from everhold.core.metrics import Metrics
-from everhold.core.query import Query
+from everhold.core.query import Kind, Query
 from everhold.core.session import Birth
 from everhold.core.status import Raised
 from everhold.programs.lua.frame import HEADER, SLICE, Limits, Order, Step, Told, Trouble, encode, order_of, step_of
@@ -54,12 +54,13 @@ class Held:
         return self._counted(step, self._meter)
 
     def _counted(self, step: Step, meter: Metrics) -> Reply:
-        answers, fired = step[2], step[3]
+        answers, waited = step[2], step[3]
         for answer in answers:
             query = self._opened.pop(answer.q, None)
             if query is not None:
+                waited = waited or query.kind is not Kind.STATE
                 meter.answered(query, answer)
-        if answers or fired:
+        if waited:
             meter.resumed()
         with self.execution.entered():
             reply: Reply = self.execution.advance(*step)

@@ -133,6 +133,8 @@ SAME = [
     "return tostring()",
     "return ('%d %s %5.2f %q %x %5s|%-5s|'):format(1, 'a', 2.5, 'q\"', 255, 'r', 'l')",
     "return ('%s %s'):format(nil, true)",
+    "return ('%d%%passed, %5.1f%% p'):format(5, 2.5)",
+    "return ('%%%%%%p'):format()",
     "return string.format('%d', 'x')",
     "return string.format('%d', 1.5)",
     "return ('%y'):format(1)",

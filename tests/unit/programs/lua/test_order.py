@@ -91,6 +91,12 @@ def test_objects_are_numbered_in_the_order_of_asking() -> None:
     assert run(code) == ["function: 0x000000000010", "table: 0x000000000020", "function: 0x000000000010", "null"]
 
 
+@pytest.mark.parametrize("template", ["%p", "%-20p", "%%%p", "%5.3p"])
+def test_an_address_cannot_be_asked_for(template: str) -> None:
+    ok, said = run(f"return {{pcall(string.format, '{template}', {{}})}}")
+    assert not ok and "an address would differ" in said
+
+
 PROGRAM = """
 local seen = {}
 for k, v in pairs({delta = 1, alpha = 2, charlie = 3, bravo = 4, [7] = 5, [2.5] = 6, [true] = 7}) do
