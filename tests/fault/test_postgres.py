@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from hashlib import sha256
 
 import psycopg
 import pytest
@@ -18,10 +19,13 @@ from everhold.core.errors import (
 )
 from everhold.core.query import Kind
 from everhold.core.session import SessionId
+from everhold.ports.attachment import Attachment
 from everhold.ports.store import Effect, Filter, Letter, Write
 from everhold.runtime import Runtime
 from everhold.stores.choice import store as store_at
 from everhold.stores.postgres import PostgresStore
+from everhold.stores.postgres.address import named
+from everhold.stores.postgres.schema import migrations
 from everhold.testing.conformance.build import ask, begin, birth, head, mark, move, start, step
 from everhold.testing.conformance.room import everything, in_time, opened, refusals
 from everhold.testing.faults import Nursery, all_lines
@@ -351,7 +355,28 @@ async def test_a_schema_of_a_newer_format(postgres):
         with pytest.raises(StoreNewer) as refused:
             await PostgresStore(url).open()
     postgres.run("DROP SCHEMA newer CASCADE")
-    assert (refused.value.found, refused.value.known) == (99, 1)
+    assert (refused.value.found, refused.value.known) == (99, len(migrations()))
+
+
+async def test_a_schema_of_the_first_format_is_brought_up_to_date(postgres):
+    """P8: its sessions are there, and can keep attachments from now on."""
+    postgres.run("DROP SCHEMA IF EXISTS older CASCADE; CREATE SCHEMA older")
+    postgres.run(named(migrations()[0], "older"))
+    url = f"{postgres.url}?schema=older"
+    made = Attachment(sha256(b"new").hexdigest(), 3, "text/plain")
+    async with opened(PostgresStore(url)) as store:
+        record = await begin(store, "s-1", ask(0))
+        assert store.stats()["format"] == len(migrations())
+        await store.attach("s-1", made, b"new", 1.0)
+    postgres.run("DROP TABLE older.attachment, older.blob; UPDATE older.about SET format = 1")
+
+    async with opened(PostgresStore(url)) as store:
+        assert await store.load("s-1") == record
+        assert await store.attachments("s-1") == []
+        await store.attach("s-1", made, b"new", 1.0)
+        assert await store.attachment("s-1", made.id) == (made, b"new")
+        assert await store.verify() == []
+    postgres.run("DROP SCHEMA older CASCADE")
 
 
 @pytest.mark.parametrize("table", ["about (product text, format int)", "about (x int)", "orders (id int)"])
