@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everhold.core.errors import BadSetting
+from everhold.core.errors import AnswerFailed, BadSetting
 from everhold.core.graph import INITIAL, text
 from everhold.core.query import Kind, Usage
 from everhold.core.turn import Answered, TurnAborted
@@ -350,10 +350,15 @@ async def test_a_secret_is_nowhere_in_what_is_stored():
     def broken() -> str:
         raise RuntimeError(f"cannot use {secret}")
 
-    agent = Agent(tools=[fetch, broken], plugins=[Redaction()], name="<locals>.secretive")
-    lines = [{"tool_calls": [{"name": "fetch", "input": {}}, {"name": "broken", "input": {}}]}, f"It is {secret}."]
+    @tool(read_only=True)
+    def refusing() -> str:
+        raise AnswerFailed(f"not with {secret}", "refused")
+
+    agent = Agent(tools=[fetch, broken, refusing], plugins=[Redaction()], name="<locals>.secretive")
+    calls = [{"name": name, "input": {}} for name in ("fetch", "broken", "refusing")]
+    lines = [{"tool_calls": calls}, f"It is {secret}."]
     async with opened(llm=Scripted(*lines)) as runtime:
         session = await runtime.session(agent, "c")
         turn = await session.send(f"Is it {secret}?")
         kept = repr(await runtime.store.load(session.id))
-        assert turn.text == f"It is {REDACTED}." and secret not in kept and kept.count(REDACTED) >= 4
+        assert turn.text == f"It is {REDACTED}." and secret not in kept and kept.count(REDACTED) >= 5

@@ -214,8 +214,12 @@ class Guarded:
         try:
             value = effect()
             return stored(self._plugged.plugins, await value if inspect.isawaitable(value) else value)
+        except AnswerFailed as error:
+            raise AnswerFailed(self._words(error.message), error.kind) from None
         except EverholdError:
             raise
         except Exception as error:
-            words = stored(self._plugged.plugins, str(error))
-            raise AnswerFailed(str(words), type(error).__name__) from None
+            raise AnswerFailed(self._words(str(error)), type(error).__name__) from None
+
+    def _words(self, error: str) -> str:
+        return str(stored(self._plugged.plugins, error))
