@@ -70,6 +70,13 @@ async def taken(events, count=None, until=None):
     return found
 
 
+async def here(runtime, session):
+    """The cursor after all that has happened."""
+    watch = runtime._watch(session.id, session._viewed)
+    await watch.here()
+    return watch.cursor
+
+
 def kinds(events):
     return [str(event.kind) for event in events]
 
@@ -149,7 +156,7 @@ async def test_words_are_heard_while_they_are_said():
     speaker = Speaker()
     async with opened(llm=speaker) as runtime:
         session = await runtime.session(echo, "chat")
-        cursor = await runtime._here(session.id)
+        cursor = await here(runtime, session)
         sending = asyncio.ensure_future(session.send("Well?"))
         heard = session.events(cursor)
         before = await taken(heard, 6)
@@ -169,7 +176,7 @@ async def test_live_words_are_told_again_to_one_who_comes_back():
     speaker = Speaker()
     async with opened(llm=speaker) as runtime:
         session = await runtime.session(echo, "chat")
-        cursor = await runtime._here(session.id)
+        cursor = await here(runtime, session)
         sending = asyncio.ensure_future(session.send("Well?"))
         first = await taken(session.events(cursor), 4)  # up to the first word, then the line breaks
         await speaker.spoken.wait()
@@ -186,7 +193,7 @@ async def test_live_words_that_are_lost_are_a_gap_and_then_a_view(lost, reason):
     speaker = Speaker()
     async with opened(llm=speaker) as runtime:
         session = await runtime.session(echo, "chat")
-        cursor = await runtime._here(session.id)
+        cursor = await here(runtime, session)
         sending = asyncio.ensure_future(session.send("Well?"))
         word = (await taken(session.events(cursor), 4))[-1]
         if lost == "trimmed":
@@ -210,7 +217,7 @@ async def test_a_watcher_who_is_too_slow_hears_the_newest():
     speaker = Speaker()
     async with opened(llm=speaker) as runtime:
         session = await runtime.session(echo, "chat")
-        events = session.events(await runtime._here(session.id))
+        events = session.events(await here(runtime, session))
         sending = asyncio.ensure_future(session.send("Well?"))
         asked = (await taken(events, until="model_asked"))[-1]
         await speaker.spoken.wait()

@@ -10,6 +10,7 @@ from typing import Final
 
 from everhold.core.codec import JSON
 from everhold.core.journal import open_queries
+from everhold.core.query import Kind
 from everhold.drive.agent.observe import Cursor, Event, EventKind, Facts, Heard, Ring, cursor_of
 from everhold.ports.store import Record, Store
 
@@ -42,12 +43,6 @@ class Rings:
             self._rings.popitem()[1].close()
 
 
-async def here(store: Store, session_id: str) -> str:
-    """The cursor after everything that is in the journal now."""
-    record = await store.load(session_id, since=-1)
-    return str(Cursor(session_id, record.head.n + 1, 0))
-
-
 class Watch:
     """One who watches. `view` gives the conversation as it stands, after live words were lost."""
 
@@ -64,9 +59,35 @@ class Watch:
         self._next = 0  # the first delivery that was not read yet
         self._ended = False
 
-    async def events(self, cursor: str | None) -> AsyncIterator[Event]:
+    @property
+    def at(self) -> int:
+        """The first delivery that was not told."""
+        return self._next
+
+    @property
+    def cursor(self) -> str:
+        return str(self._at)
+
+    async def events(self, cursor: str | None = None) -> AsyncIterator[Event]:
+        """What happens after a cursor, until the session ends."""
         for event in await self._begin(cursor):
             yield event
+        async for event in self.further():
+            yield event
+
+    async def here(self) -> None:
+        """Stand at the end of what has happened. Between turns, what is open is all that has to be known."""
+        record = await self._store.load(self._id, since=-1)
+        opened = [entry.query for entry in open_queries(record.deliveries).values()]
+        if all(query.kind is Kind.SIGNAL for query in opened):
+            self._facts.know(opened)
+            record.deliveries = []
+        else:
+            record = await self._store.load(self._id)
+        self._stand(record)
+
+    async def further(self) -> AsyncIterator[Event]:
+        """What happens from where it stands."""
         stir = asyncio.Event()
         self._ring.stirs(stir)
         try:
@@ -86,18 +107,9 @@ class Watch:
         if given is None:
             return []
         cursor = cursor_of(given, self._id)
-        record = await self._store.load(self._id, since=-1)
-        if record.head.open_from >= cursor.n or self._busy(record):  # what was open at the cursor was asked before
-            record = await self._store.load(self._id)
         lost = self._live_after(cursor)
-        self._at = Cursor(self._id, record.head.n + 1, 0) if lost else cursor
-        at = self._at
-        for delivery in record.deliveries:
-            if delivery.n < at.n:
-                for event in self._facts.of(delivery):
-                    self._tell(event)
-        self._at = at
-        self._next = self._at.n
+        record = await self._store.load(self._id)
+        self._stand(record, None if lost else cursor)
         if not lost:
             return []
         return [
@@ -105,10 +117,14 @@ class Watch:
             Event(EventKind.VIEW, str(self._at), value=await self._view()),
         ]
 
-    def _busy(self, record: Record) -> bool:
-        """Whether a turn is under way: it may name answers that came before what is open now."""
-        opened = open_queries(record.deliveries)
-        return len(opened) != 1 or record.head.mail > 0
+    def _stand(self, record: Record, cursor: Cursor | None = None) -> None:
+        """Stand at a cursor, or at the end."""
+        at = cursor or Cursor(self._id, record.head.n + 1, 0)
+        for delivery in record.deliveries:
+            if delivery.n < at.n:
+                for event in self._facts.of(delivery):
+                    self._tell(event)
+        self._at, self._next = at, at.n
 
     def _live_after(self, cursor: Cursor) -> str:
         """Go on after the cursor's live words; returns why that cannot be done."""

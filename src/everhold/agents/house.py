@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
-from everhold.agents.events import Watch, here
+from everhold.agents.events import Watch
 from everhold.agents.session import AgentSession
 from everhold.archive import Archive
 from everhold.core.codec import JSON
@@ -18,7 +18,6 @@ from everhold.core.status import Status
 from everhold.drive.agent import inquiry
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.life import INPUT
-from everhold.drive.agent.observe import Event
 from everhold.ports.attachment import Attachment
 
 if TYPE_CHECKING:
@@ -94,15 +93,9 @@ class Agents(Archive):
         watched: AbstractContextManager[asyncio.Future[None]] = self._sessions.watched(session_id)
         return watched
 
-    async def _here(self: Any, session_id: str) -> str:
-        """The cursor after everything that has happened in a conversation; live words are kept from now on."""
-        self._rings.of(session_id)
-        return await here(self.store, session_id)
-
-    def _events(self: Any, session_id: str, cursor: str | None, view: View) -> AsyncIterator[Event]:
-        """What happens in a conversation, after a cursor."""
-        ring = self._rings.of(session_id)
-        return Watch(self.store, session_id, ring, self._sessions.watched, view).events(cursor)
+    def _watch(self: Any, session_id: str, view: View) -> Watch:
+        """One who watches a conversation; live words are kept from now on."""
+        return Watch(self.store, session_id, self._rings.of(session_id), self._sessions.watched, view)
 
 
 def _finishing_later(deliveries: Sequence[Delivery]) -> Iterator[Query]:

@@ -96,25 +96,32 @@ class AgentSession(Framing):
     async def stream(self, content: Words, *, id: str | None = None) -> AsyncIterator[Event]:
         """Say something, and give what happens, as it happens: until the turn settles or somebody has to answer."""
         said = self._kept(content)
-        cursor = await self._runtime._here(self.id)
+        watch = self._runtime._watch(self.id, self._viewed)
+        await watch.here()
         input_id = await self._say(said, id)
         await self._reading.refresh()
         known = self._reading.settled(input_id)
-        if known is not None:
+        if known is not None and self._reading.steps[known.turn] < watch.at:
             self._same(input_id, said)
-            yield Event(EventKind.SETTLED, cursor, turn=known.turn, settled=known)
+            yield Event(EventKind.SETTLED, watch.cursor, turn=known.turn, settled=known)
             return
-        async for event in self.follow(input_id, cursor):
+        async for event in self._until(input_id, watch.further()):
             yield event
 
     async def follow(self, input_id: str, cursor: str | None = None) -> AsyncIterator[Event]:
         """What happens in the turn of an input, after a cursor: until it settles or somebody has to answer."""
-        async for event in self.events(cursor):
+        async for event in self._until(input_id, self.events(cursor)):
+            yield event
+
+    async def _until(self, input_id: str, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+        async for event in events:
             yield event
             if event.kind is EventKind.SETTLED and event.settled is not None and event.settled.input == input_id:
                 return
-            if event.kind in (EventKind.ASKED, EventKind.MODEL_ASKED) and asked(await self._runtime.status(self.id)):
-                return
+            if event.kind in (EventKind.ASKED, EventKind.MODEL_ASKED):
+                waiting = asked(await self._runtime.status(self.id))
+                if any(query.id == event.query for query in waiting):
+                    return
 
     async def turn(self, input_id: str, *, wait: float | None = None) -> Turn:
         """Wait until the turn of an input has settled, or somebody outside has to answer."""
@@ -206,7 +213,7 @@ class AgentSession(Framing):
 
     def events(self, cursor: str | None = None) -> AsyncIterator[Event]:
         """What happens in the conversation, from the beginning or after the event with that cursor, until it ends."""
-        return self._runtime._events(self.id, cursor, self._viewed)
+        return self._runtime._watch(self.id, self._viewed).events(cursor)
 
     # ---- as values
 

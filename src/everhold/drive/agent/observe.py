@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from everhold.core.errors import BadArguments
 from everhold.core.graph import Node, NodeKind, whole
 from everhold.core.journal import Delivery
 from everhold.core.query import Answer, Kind, Query, QueryId, Usage
+from everhold.core.tool import LATER, UNSURE
 from everhold.core.turn import Settled
 from everhold.ports.deltas import Delta, DeltaKind, Listener
 
@@ -130,6 +131,10 @@ class Facts:
         self._said: dict[int, JSON] = {}  # of the turn under way, for the nodes that name them
         self._ahead: set[int] = set()  # inputs that no node names yet
 
+    def know(self, opened: Iterable[Query]) -> None:
+        """Begin between two turns, with what is open there."""
+        self._asked = {query.q: query for query in opened}
+
     def of(self, delivery: Delivery) -> list[Event]:
         """The events of one delivery, in the order of their cursors."""
         found = [*self._answers(delivery), *self._notes(delivery), *self._questions(delivery)]
@@ -153,7 +158,7 @@ class Facts:
                 yield Event(
                     EventKind.MODEL_ANSWERED, "", turn=self.turn, query=query.id, error=error, usage=answer.usage
                 )
-            case Kind.CALL, value:
+            case Kind.CALL, value if _is_tool(query) and not _goes_on(answer):
                 yield self._tool(EventKind.TOOL_FINISHED, query, value, error)
             case Kind.SIGNAL, {"id": str(input_id), "content": content}:
                 self._ahead.add(query.q)
@@ -186,7 +191,7 @@ class Facts:
             self._asked[query.q] = query
             if query.kind is Kind.LLM:
                 yield Event(EventKind.MODEL_ASKED, "", turn=self.turn, query=query.id)
-            elif query.kind is Kind.CALL:
+            elif query.kind is Kind.CALL and _is_tool(query):
                 yield self._tool(EventKind.TOOL_STARTED, query, query.args, "")
             elif query.kind in (Kind.APPROVAL, Kind.INPUT, Kind.TOOL):
                 words = query.prompt or query.name
@@ -198,6 +203,16 @@ class Facts:
         options: Any = query.options or {}
         call = str(options.get("call", ""))
         return Event(kind, "", turn=self.turn, query=query.id, call=call, name=query.name, value=value, error=error)
+
+
+def _is_tool(query: Query) -> bool:
+    """Whether a model called it; plugins make calls of their own."""
+    return "call" in (query.options or {})
+
+
+def _goes_on(answer: Answer) -> bool:
+    """Whether a call has not come to its end: a person is asked first, or it finishes later."""
+    return answer.error is not None and answer.error.get("code") in (UNSURE, LATER)
 
 
 # ---- words while they are being said

@@ -116,6 +116,7 @@ class Terminal:
     def __init__(self, house: House, session: BlockingSession, name: str, agent: str) -> None:
         self._house, self._session, self._name, self._agent = house, session, name, agent
         self._streamed: set[str] = set()  # questions whose answers appeared word by word
+        self._called: set[str] = set()  # calls of tools that were shown
         self._cursor: str | None = None
 
     def hold(self) -> int:
@@ -201,7 +202,8 @@ class Terminal:
                 words = text(event.node.content)
                 if words and f"q-{event.node.q}" not in self._streamed:
                     click.echo(clean(words))
-            case "tool_started":
+            case "tool_started" if event.call not in self._called:
+                self._called.add(event.call)
                 click.secho(f"· {event.name} {line(value_text(event.value), 100)}", dim=True)
             case "tool_finished" if event.error:
                 click.secho(f"· {event.name} failed: {line(event.error, 100)}", fg="red")
