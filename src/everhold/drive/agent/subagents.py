@@ -128,7 +128,7 @@ class Task(Inner):
         try:
             q, said = await box.ctx.delegate(
                 self._top(task=prompt, within=msgspec.to_builtins(within)),
-                title=f"{name}: {prompt}"[:80],
+                title=" ".join(f"{name}: {prompt}".split())[:80],
                 source=f"subagent:{name}",
             )
         except ChildFailed as error:

@@ -13,6 +13,7 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import sha256
@@ -67,7 +68,7 @@ class Lua:
         resource.closed_by(self, self.close)
         for _ in range(TRIES):
             life = self._lives.pop(scope, None)
-            if life is None or life.granted != len(granted) - 1:
+            if life is None or not life.stands_at(len(granted) - 1):
                 life = _Life(self._home, request, scope)
             try:
                 stretch = await life.until(granted)
@@ -110,7 +111,12 @@ class _Life:
         self._n = 0
         self._wants: list[Query] = []  # what it waits for
         self._printed: list[str] = []
+        self._loop = asyncio.get_running_loop()
         self.granted = -1
+
+    def stands_at(self, granted: int) -> bool:
+        """Whether it can go on from there: a life ends with its loop."""
+        return self.granted == granted and self._loop is asyncio.get_running_loop()
 
     async def until(self, granted: Sequence[Sequence[Granted]]) -> Stretch:
         """Go on until more is asked than was granted."""
