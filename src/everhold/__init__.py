@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from everhold.drive.agent.agent import Agent as Agent
     from everhold.drive.agent.subagents import subagent as subagent
     from everhold.plugins.mcp import McpServer as McpServer
+    from everhold.hooks import Plugin as Plugin
     from everhold.ports.context import Context as Context
     from everhold.ports.program import Call as Call
     from everhold.ports.program import Program as Program
@@ -71,6 +72,7 @@ _HOMES = {
     "OpenQuery": "core.status",
     "OutcomeUnknown": "core.errors",
     "Paused": "core.status",
+    "Plugin": "hooks",
     "Program": "ports.program",
     "Query": "core.query",
     "Running": "core.status",
