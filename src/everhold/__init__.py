@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from everhold.core.status import Running as Running
     from everhold.drive.agent.agent import Agent as Agent
     from everhold.drive.agent.subagents import subagent as subagent
-    from everhold.plugins.mcp import McpServer as McpServer
     from everhold.hooks import Plugin as Plugin
+    from everhold.plugins.mcp import McpServer as McpServer
     from everhold.ports.context import Context as Context
     from everhold.ports.program import Call as Call
     from everhold.ports.program import Program as Program
