@@ -1,8 +1,8 @@
 """What the outside is told, on one page for all fronts: statuses and errors as JSON, HTTP and exit codes.
 
 Rules
-  1. The keys of a status never change and are never dropped. We add: `session_id` on every status; `code`
-     and `hint` on an error; on a query that is more than a plain prompt, what else it holds.
+  1. The keys of a status never change and are never dropped. We add: `session_id` on every status; `code`,
+     `hint` and `stats` on an error; on a query that is more than a plain prompt, what else it holds.
   2. A flag is there when it is true and absent when it is false; `system` is always there, null when unset.
   3. Only queries that somebody outside can answer are listed. One takes the single form, more the batch form.
   4. Times are whole milliseconds since the epoch.
@@ -164,7 +164,7 @@ def _finished(status: Finished) -> dict[str, JSON]:
         case Returned(value):
             return {"status": "completed", "result": value, "stats": status.metrics, **told}
         case Raised(error, kind):
-            return {"status": "error", "error": error, **_code(kind), **told}
+            return {"status": "error", "error": error, **_code(kind), "stats": status.metrics, **told}
         case _:
             return {"status": "cancelled", "stats": status.metrics, **told}
 

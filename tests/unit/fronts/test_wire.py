@@ -114,7 +114,7 @@ def test_completed():
 
 
 def test_error():
-    """A failure shows its error, a code and a hint, and no stats."""
+    """A failure shows its error, a code and a hint, and what it cost all the same."""
     told = wire.status_json(Finished("s-1", Raised("boom", kind="ValueError"), STATS))
 
     assert told == {
@@ -123,6 +123,7 @@ def test_error():
         "error": "boom",
         "code": "failed",
         "hint": "Mend the program and retry the session: every answer it has is kept.",
+        "stats": STATS,
     }
 
 

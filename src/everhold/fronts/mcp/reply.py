@@ -184,8 +184,25 @@ def _shown(value: Any) -> str:
 
 _SAID: Final = frozenset({"status", "session_id", "title", "queries", "for_people", "next"})
 _ASKED: Final = frozenset(
-    {"query_id", "prompt", "system", "max_tokens", "grounded", "underspecified", "messages", "schema", "options", "args"}
+    {
+        "query_id",
+        "prompt",
+        "system",
+        "max_tokens",
+        "grounded",
+        "underspecified",
+        "messages",
+        "schema",
+        "options",
+        "args",
+    }
 )
+
+#: What the flags of a question ask of whoever answers.
+_FLAGS: Final = {
+    "grounded": "grounded: say only what you have checked, and where",
+    "underspecified": "underspecified: find out or ask the user what is missing, do not guess",
+}
 
 
 def _headline(shown: Mapping[str, Any]) -> str:
@@ -199,7 +216,7 @@ def _headline(shown: Mapping[str, Any]) -> str:
 
 def _question(query_id: str, asked: Mapping[str, Any]) -> str:
     facts = [f"at most {asked['max_tokens']} tokens"]
-    facts += [word for word in ("grounded", "underspecified") if asked.get(word)]
+    facts += [meaning for flag, meaning in _FLAGS.items() if asked.get(flag)]
     lines = [f"Question {query_id} ({', '.join(facts)}):"]
     if asked.get("system"):
         lines.append(f"[system] {asked['system']}")

@@ -167,9 +167,9 @@ TOOLS: Final = (
         "Run a strategy or program",
         "Start a reasoning strategy, an installed program, or Lua code of your own. It runs until it needs you: each"
         " prompt it returns is for YOU to answer, in your own words, with the tool `answer`; repeat until status is"
-        f" completed. Give exactly one of program, code and code_file. {_LOOP} The first result has an estimate of how"
-        " many answers and rounds are to come. Sessions are kept on disk: they survive restarts and can be resumed"
-        " with `status`. Code runs in a sandbox without files or network.",
+        f" completed. Give exactly one of program, code and code_file. {_LOOP} For a strategy the first result has an"
+        " estimate of how many answers and rounds are to come. Sessions are kept on disk: they survive restarts and"
+        " can be resumed with `status`. Code runs in a sandbox without files or network.",
         Run,
         world=True,
     ),

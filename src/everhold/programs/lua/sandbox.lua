@@ -553,7 +553,8 @@ local function value_of(how, name, source, title, ctx)
     error(problem, 0)
   end
   local value = chunk(name)
-  if how == "file" and type(value) == "table" and rawget(value, "run") ~= nil then
+  local entry = type(value) == "table" and rawget(value, "run")
+  if how == "file" and entry or type(entry) == "function" then
     return run(value, name, ctx)
   end
   return value

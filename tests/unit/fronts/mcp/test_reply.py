@@ -14,7 +14,7 @@ def asked(*queries):
 
 
 LLM = Query(0, "0:0", "Why?")
-MORE = Query(1, "0:1", "And?", system="Be kind.", grounded=True)
+MORE = Query(1, "0:1", "And?", system="Be kind.", grounded=True, underspecified=True)
 YES = Query(2, "0:2", "Pay?", kind=Kind.APPROVAL, schema={"type": "boolean"})
 GO = Query(3, "0:3", kind=Kind.SIGNAL, name="go")
 
@@ -75,7 +75,17 @@ def test_many_questions_are_all_named_and_the_form_is_shown():
 def test_the_text_says_all_that_a_question_holds():
     schema = Query(4, "0:4", "Right?", schema={"type": "integer"}, messages=[{"role": "user", "content": "Hm"}])
     words = reply.text(reply.told(asked(LLM, MORE, schema), title="My title"))
-    for part in ("My title", "Question q-1", "grounded", "[system] Be kind.", "And?", '"integer"', "Hm", "Next: "):
+    for part in (
+        "My title",
+        "Question q-1",
+        "only what you have checked",
+        "do not guess",
+        "[system] Be kind.",
+        "And?",
+        '"integer"',
+        "Hm",
+        "Next: ",
+    ):
         assert part in words
 
 

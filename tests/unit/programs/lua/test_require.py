@@ -49,6 +49,11 @@ def test_a_file_is_a_module_or_a_script(tmp_path: Path) -> None:
     assert Life(LuaProgram.file(tmp_path / "s.lua")(n=4)).finish() == 8
 
 
+def test_text_that_is_a_module_is_run_like_the_file(tmp_path: Path) -> None:
+    assert run("return {run = function(ctx) return ctx.n + 1 end}", {"n": 1}) == 2
+    assert run("return {run = 'a word'}") == {"run": "a word"}
+
+
 def test_a_module_is_loaded_once(tmp_path: Path) -> None:
     package(tmp_path, "once", "loads = (loads or 0) + 1 return {}")
     assert run("return {require('once') == require('once'), loads, package.loaded.once ~= nil}", roots=[tmp_path]) == [
