@@ -89,12 +89,12 @@ async def test_a_program_calls_tools():
     assert done == ["tea", "milk", "sugar"]
     assert [(query.name, query.options["call"]) for query in asked] == [
         ("lua", "c1"),
-        ("lua 0", "c1"),
+        ("code:lua:0", "c1"),
         ("price", "c1.0"),
-        ("lua 1", "c1"),
+        ("code:lua:1", "c1"),
         ("price", "c1.1"),
         ("price", "c1.2"),
-        ("lua 2", "c1"),
+        ("code:lua:2", "c1"),
     ]
     assert len({query.key for query in asked}) == len(asked)
 

@@ -158,7 +158,7 @@ def answer(given: Answer, asked: Query | None) -> Answer:
     error = given.error
     if error is not None:
         error = error | {"message": text(error.get("message", ""))}
-    value = said(given.value) if asked is not None and _is_talk(asked) else None
+    value = None if asked is None else _loop(asked, given.value)
     if value is None:
         value = fitting(given.value, None if asked is None else asked.schema)
     return replace(given, value=value, error=error, by=None)
@@ -182,10 +182,26 @@ def said(value: JSON) -> JSON:
     return kept if "said" not in value else {**kept, "said": [[*who, said(data)] for *who, data in value["said"]]}
 
 
+def _loop(asked: Query, value: JSON) -> JSON:
+    """An answer that the loop of an agent goes by, without words; None if it is another one."""
+    if _is_talk(asked):
+        return said(value)
+    if asked.kind is not Kind.CALL or not isinstance(value, dict):
+        return None
+    if asked.name.startswith("tools:"):  # what a source offers is nobody's words
+        return value
+    if asked.name.startswith("code:"):
+        wishes = [{"tool": wish["tool"], "input": blank(wish["input"])} for wish in value.get("wishes", [])]
+        return {**blank(value), "type": value["type"], **({"wishes": wishes} if wishes else {})}
+    return None
+
+
 def _said(key: str, value: JSON, whole: dict[str, JSON]) -> JSON:
+    if key == "input" and whole.get("name") == "task" and isinstance(value, dict) and "agent" in value:
+        return {**blank(value), "agent": value["agent"]}  # whose task it is
     if key in _OWN:
         return blank(value)
-    if key in _FORM or (key == "name" and whole.get("type") == "tool_use"):
+    if key in _FORM or (key == "name" and (whole.get("type") == "tool_use" or "input" in whole)):
         return value if isinstance(value, str) else said(value)
     return said(value)
 
@@ -236,7 +252,10 @@ def _notes(notes: Notes) -> Notes:
         outcome=_outcome(notes.outcome),
         nodes=[replace(node, content=said(node.content)) for node in notes.nodes],
         settled=_settled(notes.settled),
-        facts={name: value if name == "agent" else blank(value) for name, value in notes.facts.items()},
+        facts={
+            name: value if name in ("agent", "sources", "subagents") else blank(value)
+            for name, value in notes.facts.items()
+        },
     )
 
 
@@ -269,6 +288,8 @@ def letter(one: Letter, asked: Mapping[int, Query], wanted: Collection[str]) -> 
 def birth(one: Birth, wanted: Collection[str]) -> Birth:
     if "notes" in wanted:
         one = replace(one, title=text(one.title), metadata=blank(one.metadata))
-    if "arguments" in wanted:
+    if one.parent is not None and "within" in one.args:  # a subagent: its task is a model's words, its place is none
+        one = replace(one, args={**blank(one.args), "within": one.args["within"]})
+    elif "arguments" in wanted:
         one = replace(one, args=blank(one.args))
     return one

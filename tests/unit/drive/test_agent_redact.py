@@ -5,10 +5,13 @@ import pytest
 from everhold.core.tool import Deny
 from everhold.drive import redact
 from everhold.drive.agent.agent import Agent
+from everhold.drive.agent.subagents import subagent
 from everhold.drive.check import examine
 from everhold.hooks import Contribute, Plugin
+from everhold.ports.source import Offer
 from everhold.ports.store import Filter
-from everhold.ports.tool import tool
+from everhold.ports.tool import Tool, tool
+from everhold.programs.lua.cell import Lua
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 
@@ -58,6 +61,58 @@ async def test_no_words_are_left_and_the_loop_replays():
         assert SECRET in repr(await runtime.store.load(row.birth.id))
         assert SECRET not in repr(record.deliveries)
         assert examine(record, runtime.host, redacted=redact.USUAL).verdict == "ok"
+
+
+class Shop:
+    """Offers one tool."""
+
+    name = "shop"
+
+    async def offered(self):
+        return [Offer("buy", "buy")]
+
+    def tool(self, offer):
+        async def buy(what: str) -> str:
+            return f"{SECRET} {what}"
+
+        return Tool(buy, name=offer.name)
+
+
+helper = Agent(instructions=f"Help {SECRET}.")
+chief = Agent(
+    instructions=f"Lead {SECRET}.",
+    tools=[Shop()],
+    subagents=[subagent(helper, name="helper")],
+    code=Lua(),
+    name="redacted_chief",
+)
+
+
+async def test_subagents_sources_and_programs_replay_without_words():
+    """Whose task it is, what was offered and which tools a program called stays; no words do."""
+    code = f"local found = tool('buy', {{what = '{SECRET}'}}) print(found) return found"
+    lines = [
+        {"tool_calls": [{"name": "lua", "input": {"code": code}}]},
+        {"tool_calls": [{"name": "task", "input": {"agent": "helper", "prompt": f"Find {SECRET}."}}]},
+        f"{SECRET} of the helper",
+        f"{SECRET} of the chief",
+    ]
+
+    async def model(query):
+        return lines.pop(0)
+
+    async with Runtime(MemoryStore(), llm=model) as runtime:
+        session = await runtime.session(chief, "c")
+        assert (await session.send(f"What is {SECRET}?")).text == f"{SECRET} of the chief"
+        rows = await runtime.store.list(Filter(limit=3))
+        assert len(rows) == 2
+        for row in rows:
+            record = await runtime.store.load(row.birth.id)
+            asked = {query.q: query for delivery in record.deliveries for query in delivery.asked}
+            record.birth = redact.birth(record.birth, redact.USUAL)
+            record.deliveries = [redact.delivery(one, asked, redact.USUAL) for one in record.deliveries]
+            assert SECRET not in repr(record.deliveries) + repr(record.birth)
+            assert examine(record, runtime.host, redacted=redact.USUAL).verdict == "ok"
 
 
 def use(kind):

@@ -85,7 +85,7 @@ class Code(Inner):
     ) -> Asking | Ended:
         effect = functools.partial(self._run, request, list(granted), wanted.key)
         _, said = await box.ctx.put(
-            Kind.CALL, effect, name=f"{self.name} {len(granted)}", options={"call": wanted.call_id}
+            Kind.CALL, effect, name=f"code:{self.name}:{len(granted)}", options={"call": wanted.call_id}
         )
         found: Asking | Ended = msgspec.convert(said, Stretch)
         return found

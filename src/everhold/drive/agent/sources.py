@@ -57,7 +57,7 @@ class Sources:
         source = self._sources.get(name)
         effect = functools.partial(_offered, source, name, self._digests.get(name, ""))
         try:
-            _, said = await self._ctx.put(Kind.CALL, effect, name=f"tools of {name}")
+            _, said = await self._ctx.put(Kind.CALL, effect, name=f"tools:{name}")
         except AnswerFailed as error:
             return error.message
         if "offers" in said:  # else what he offers is what it was
