@@ -86,6 +86,20 @@ async def test_an_extra_tool_takes_the_place_of_one_of_its_name():
         assert told(await session.history()) == ["dug deep", "dug"]
 
 
+async def test_an_option_about_tools_is_no_option_of_the_model():
+    """Where every tool is hidden, the model is offered none, and is told nothing of the option."""
+    seen = []
+
+    async def model(query):
+        seen.append(query.options)
+        return "Done."
+
+    async with opened(llm=model) as runtime:
+        session = await runtime.session(agent, "chat")
+        await session.send("Go on.", options={"tools": {"hidden": ["look", "dig"]}})
+    assert seen == [None]
+
+
 @pytest.mark.parametrize("given", [{"extra": ["swim"]}, {"hiden": []}, {"hidden": "dig"}, 3], ids=repr)
 async def test_an_option_that_is_none_fails_its_turn(given):
     """The model is not asked, and the next turn is as before."""

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 #: The signal that a conversation listens to: inputs, and what is said to a turn under way.
 INPUT = "input"
-#: Options that are the loop's own; all others go to whoever answers for the model.
-OWN = frozenset({"max_tokens", "max_turns", "prompt", "tools"})
 
 #: What holds for an agent where nothing was noted.
 UNSAID: Final = {"hooks": [], "max_turns": 12}

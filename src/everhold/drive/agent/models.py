@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from everhold.drive.agent.life import Life
 
 #: Options that are the loop's own; all others go to whoever answers for the model.
-OWN: Final = frozenset({"max_tokens", "max_turns", "prompt"})
+OWN: Final = frozenset({"max_tokens", "max_turns", "prompt", "tools"})
 
 
 class Models:
