@@ -45,6 +45,7 @@ _OTHERS: Final = frozenset(
     {
         "_frozen_importlib",
         "_frozen_importlib_external",
+        "hypothesis",  # which times the garbage collector, whoever's turn it is
         "importlib",
         "inspect",
         "linecache",

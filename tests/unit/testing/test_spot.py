@@ -57,3 +57,10 @@ def test_what_is_the_same_on_replay_is_not_told(act: Callable[[], object]) -> No
 
 def test_a_clock_that_is_allowed_is_not_told() -> None:
     assert seen(lambda: time.perf_counter(), "time.perf_counter") == []
+
+
+def test_a_clock_that_hypothesis_reads_is_not_told() -> None:
+    """It times the garbage collector, which comes whenever it likes, also while a program runs."""
+    timing: dict[str, object] = {"__name__": "hypothesis.internal.timing", "time": time}
+    exec("def timed():\n    time.perf_counter()", timing)
+    assert seen(timing["timed"]) == []  # type: ignore[arg-type]
