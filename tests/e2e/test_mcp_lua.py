@@ -15,7 +15,7 @@ SAID = {
     "yes or no": "yes",
     "large, medium": "medium",
     "Rate": "7 of 10",
-    "Review": "OK",
+    "Review": "DONE.",
 }
 
 
@@ -60,6 +60,30 @@ async def test_the_guide_tells_what_its_examples_do():
     assert {"score": 7, "risky": True, "kind": "medium", "risks": ["a", "b"]} in results
     assert {"answer": "well", "votes": 3, "of": 3} in results
     assert any(isinstance(one, dict) and one.get("last") == "move house" for one in results)
+
+
+@pytest.mark.parametrize(("review", "drafts"), [("DONE.", 0), ("**DONE**", 0), ("It looks odd. Not done.", 3)])
+async def test_the_guides_loop_ends_when_the_review_says_so_and_only_then(review, drafts):
+    (loop,) = (block for block in BLOCKS if "Improve the text" in block)
+    prompts = []
+
+    def say(prompt):
+        prompts.append(prompt)
+        return review if prompt.startswith("Review") else "a text"
+
+    async with opened() as host:
+        await finished(host, await host.call("run", code=loop, args={"task": "a poem"}), say)
+    assert sum(prompt.startswith("Improve") for prompt in prompts) == drafts
+
+
+async def test_packages_are_used_from_code_as_the_guide_says(shop):
+    (shop / "packages").mkdir()
+    (shop / "packages" / "one.lua").write_text("return { run = function(ctx) return ctx.task end }")
+    code = 'return { require("one").run(ctx), alc.fork({"one", "two"}, ctx) }'
+    async with opened() as host:
+        ran, (good, bad) = (await host.call("run", code=code, args={"task": "t"}))["result"]
+    assert (ran, good) == ("t", {"strategy": "one", "ok": True, "result": "t"})
+    assert (bad["strategy"], bad["ok"]) == ("two", False) and "not found" in bad["error"]
 
 
 async def test_what_the_guide_says_in_passing_is_so():
