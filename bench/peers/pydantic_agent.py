@@ -1,0 +1,43 @@
+"""Pydantic AI holds the conversation of bench/agents.py: its history in memory, each turn appended to SQLite."""
+
+import json
+import os
+import sqlite3
+import statistics
+import sys
+import time
+from typing import Any
+
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+
+def main(given: dict[str, Any]) -> dict[int, tuple[float, float]]:
+    path, said, answer, around = given["path"], given["said"], given["answer"], given["around"]
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("CREATE TABLE turns (n INTEGER PRIMARY KEY, messages BLOB)")
+
+    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[TextPart(answer)])
+
+    agent = Agent(FunctionModel(model), instructions="Be brief.")
+    history: list[ModelMessage] = []
+    took: list[float] = []
+    found = {}
+    for turn in range(1, max(given["turns"]) + around // 2 + 1):
+        began = time.perf_counter()
+        result = agent.run_sync(said, message_history=history)
+        connection.execute("INSERT INTO turns (messages) VALUES (?)", (result.new_messages_json(),))
+        history = result.all_messages()
+        took.append((time.perf_counter() - began) * 1e3)
+        if turn - around // 2 in given["turns"]:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            found[turn - around // 2] = statistics.median(took[-around:]), os.path.getsize(path) / turn
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.stdin.read()))))
