@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 from everhold.core.tool import Confirm, Deny
 from everhold.hooks import ALLOWED, HOOKS, Directive, Plugin
@@ -32,7 +33,8 @@ def _hook(name: str, decides: bool) -> str:
 
 def directives() -> str:
     """One row for each directive: its fields, and what it does."""
-    kinds = sorted([*Directive.__subclasses__(), Deny, Confirm], key=lambda one: one.__name__)
+    every: list[Any] = [*Directive.__subclasses__(), Deny, Confirm]
+    kinds = sorted(every, key=lambda one: str(one.__name__))
     rows = [f"| `{one.__name__}({', '.join(one.__struct_fields__)})` | {_said(one)} | {_where(one)} |" for one in kinds]
     return "\n".join(["| directive | does | in |", "|---|---|---|", *rows])
 

@@ -1,6 +1,5 @@
 """Values between Lua and JSON."""
 
-
 import json
 import math
 from typing import Any
