@@ -3,13 +3,17 @@
 Text is never trusted: a model may have written it. A package is trusted while all its files are what they were when
 the user said so, and as long as it needs no other that is not. Knowing is left to others: `find` finds a program by
 reference, `trusted` says whether the user vouched for a package's folder, or for a file.
+
+Lua writes numbers and orders text as the process does. Where an application has chosen a language with
+`locale.setlocale`, even 3.5 would be written otherwise, so that nothing runs here; workers have none.
 """
 
 from __future__ import annotations
 
+import locale
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from everhold.core.errors import VersionMissing
 from everhold.core.metrics import Metrics
@@ -18,6 +22,9 @@ from everhold.programs.lua.frame import Limits
 from everhold.programs.lua.needs import closed
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.remote import Home, RemoteExecution
+
+#: Names of the locale in which numbers have a point and text is ordered by its bytes.
+_PLAIN: Final = frozenset({"C", "POSIX", "C.UTF-8", "C.utf8"})
 
 
 class LuaHost:
@@ -45,6 +52,8 @@ class LuaHost:
         return LuaExecution(program, birth, meter, memory=self._home.limits.memory, allowed=self._trusted)
 
     def _may_run_here(self, program: LuaProgram, main: Path) -> bool:
+        if not _PLAIN.issuperset(map(locale.setlocale, (locale.LC_NUMERIC, locale.LC_COLLATE))):
+            return False
         return closed(main.parent if program.is_package else main, program.roots, self._trusted)
 
     async def close(self) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import locale
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +70,43 @@ def test_a_package_runs_here_once_it_is_trusted_and_until_it_changes(root: Path)
     trusted = runs_here(in_root(root, "one"))
     (folder / "init.lua").write_text(RUN + "--")
     assert (before, trusted, runs_here(in_root(root, "one"))) == (False, True, False)
+
+
+GERMAN = """
+import locale, sys
+from pathlib import Path
+import everhold
+from everhold.packages.trust import trust
+from everhold.programs.lua.program import LuaProgram
+
+assert locale.setlocale(locale.LC_ALL, "de_DE.UTF-8") and locale.str(3.5) == "3,5"
+folder = Path(sys.argv[1])
+trust(folder)
+print(everhold.run(LuaProgram.package(folder)()))
+"""
+
+
+def test_a_language_of_the_process_is_not_that_of_its_programs(root: Path, tmp_path: Path) -> None:
+    """Numbers have a point, and keys are in the order of their bytes."""
+    if subprocess.run(
+        ["sh", "-c", f"localedef -i de_DE -f UTF-8 {tmp_path}/de_DE.UTF-8"], capture_output=True
+    ).returncode:
+        pytest.skip("no localedef here that makes a German locale")
+    says = "return {run = function() return alc.json_encode({a = 3.5, B = tostring(0.25)}) end}"
+    folder = package(root, "says", says)
+    env = {**os.environ, "LOCPATH": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "EVERHOLD_DATABASE": ":memory:"}
+    command = [sys.executable, "-c", GERMAN, str(folder)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.stdout.strip() == '{"B":"0.25","a":3.5}', done.stderr
+
+
+@pytest.mark.parametrize(("name", "here"), [("C", True), ("C.UTF-8", True), ("de_DE.UTF-8", False)])
+def test_nothing_runs_here_in_another_language(
+    name: str, here: bool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust(package(root, "p"))
+    monkeypatch.setattr(locale, "setlocale", lambda category: name)
+    assert runs_here(in_root(root, "p")) is here
 
 
 def test_a_file_runs_here_once_it_is_trusted(tmp_path: Path) -> None:
