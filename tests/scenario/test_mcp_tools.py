@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from everhold.core.errors import AnswerFailed, BadArguments, ToolServerFailed
+from everhold.core.errors import AnswerFailed, AnswerRefused, BadArguments, ToolServerFailed
+from everhold.core.schema import read
 from everhold.core.turn import TurnCancelled
 from everhold.drive.agent.agent import Agent
 from everhold.plugins import mcp
 from everhold.plugins.mcp import McpServer
+from everhold.ports.source import Offer
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
 from tests.scenario.house import die, dying, opened, rows
@@ -166,6 +168,44 @@ def test_names_as_models_may_know_them():
     assert mcp._named("My server!", "die quietly/again") == "mcp__My_server__die_quietly_again"
     long = [mcp._named("server", "x" * 70 + end) for end in "ab"]
     assert [len(name) for name in long] == [64, 64] and long[0] != long[1]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "string", "pattern": "("},
+        {"type": "string", "pattern": "^(a+)+$"},
+        {"$ref": "http://somewhere/else"},
+        {"$ref": "#/$defs/none"},
+        {"type": "banana"},
+        {"enum": 5},
+        {"minimum": "x"},
+        {"items": 7, "required": [1], "properties": []},
+        True,
+    ],
+)
+def test_a_strangers_schema_breaks_nothing(part):
+    """What cannot be checked here, or should not, is told to the model and left to the server."""
+    source = McpServer("a", command=["x"])
+    schema = {"type": "object", "properties": {"a": part, "b": {"type": "integer"}}, "required": ["b"]}
+    made = source.tool(Offer("t", "t", schema=schema))
+    assert made.spec()["input_schema"] == schema
+    assert read({"a": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!", "b": 1}, made.schema)["b"] == 1
+    with pytest.raises(AnswerRefused):
+        read({"b": "x"}, made.schema)
+
+
+def test_a_schema_that_is_too_much():
+    """A model is told nothing of one that is too long, or none at all."""
+    long = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(2000)}}
+    assert mcp._bounded(long, "t") == {"type": "object"} == mcp._bounded([], "t")
+    nested = {"type": "object"}
+    for _ in range(50):
+        nested = {"type": "object", "properties": {"a": nested}}
+    assert str(mcp._checked(nested)).count("properties") <= 9
+    closed = {"type": "object", "properties": {}, "additionalProperties": False}
+    assert mcp._checked(closed) == closed
+    assert "additionalProperties" not in mcp._checked({**closed, "anyOf": []})
 
 
 async def test_what_is_offered_is_asked_once_a_turn_and_kept_once(tmp_path):

@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from everhold.core.codec import JSON, dumps, plain
-from everhold.core.errors import AnswerFailed, BadArguments, BadSchema, MissingExtra, ToolServerFailed
+from everhold.core.errors import AnswerFailed, BadArguments, MissingExtra, ToolServerFailed
 from everhold.core.message import Image, Picture, Text
-from everhold.core.schema import read
 from everhold.core.tool import Window
 from everhold.plugins.complaint import Complaint
 from everhold.ports import resource
@@ -50,6 +49,11 @@ LATEST: Final = 30.0
 _WORDS: Final = 200
 _LONGEST: Final = 64
 _SHOWN: Final = Window()
+_ANY: Final[dict[str, JSON]] = {"type": "object"}
+_TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
+_SCHEMA: Final = 16 * 1024  # characters of a schema that a model is told
+_DEEP: Final = 8
+_PICTURE: Final = 4 * 2**20  # characters of a picture in base64
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -132,7 +136,7 @@ class McpServer:
             _named(self.name, one.name),
             one.name,
             (one.description or one.title or "")[:_DESCRIBED],
-            plain(one.input_schema, f"the schema of {one.name}"),
+            _bounded(one.input_schema, one.name),
             bool(about and about.read_only_hint),
             bool(about and about.idempotent_hint),
         )
@@ -154,8 +158,8 @@ class McpTool(Tool):
             timeout=server.timeout,
             output=server.output,
         )
-        self._told: dict[str, JSON] = offer.schema or {"type": "object"}
-        self.schema = self._told if _is_known(self._told) else {"type": "object"}
+        self._told: dict[str, JSON] = offer.schema or dict(_ANY)
+        self.schema = _checked(self._told)
 
     def spec(self) -> dict[str, JSON]:
         return {"name": self.name, "description": self.description, "input_schema": self._told}
@@ -332,15 +336,39 @@ def _named(server: str, tool: str) -> str:
     return f"{name[: _LONGEST - 9]}_{sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _is_known(schema: dict[str, JSON]) -> bool:
-    """Whether inputs can be checked here; else the server does it alone."""
-    try:
-        read({}, schema)
-    except BadSchema:
-        return False
-    except Exception:
-        return True  # nothing is no fitting input, which is the point of most schemas
-    return True
+def _bounded(schema: Any, name: str) -> dict[str, JSON]:
+    """The schema of a tool, if it is one and not too long; else one that takes every object."""
+    if isinstance(schema, dict) and schema.get("type") == "object":
+        found: dict[str, JSON] = plain(schema, f"the schema of {name}")
+        if len(dumps(found)) <= _SCHEMA:
+            return found
+    return dict(_ANY)
+
+
+def _checked(schema: JSON, depth: int = 0) -> dict[str, JSON]:
+    """The part of a stranger's schema that is checked here. His patterns and references are for him to check."""
+    if not isinstance(schema, dict) or depth > _DEEP:
+        return {}
+    found: dict[str, JSON] = {}
+    types = schema.get("type")
+    if types in _TYPES or (isinstance(types, list) and types and all(one in _TYPES for one in types)):
+        found["type"] = types
+    if isinstance(schema.get("enum"), list):
+        found["enum"] = schema["enum"]
+    if isinstance(schema.get("properties"), dict):
+        found["properties"] = {name: _checked(part, depth + 1) for name, part in schema["properties"].items()}
+    if isinstance(schema.get("required"), list) and all(isinstance(one, str) for one in schema["required"]):
+        found["required"] = schema["required"]
+    if isinstance(schema.get("items"), dict):
+        found["items"] = _checked(schema["items"], depth + 1)
+    if isinstance(schema.get("additionalProperties"), bool) and not _others(schema):
+        found["additionalProperties"] = schema["additionalProperties"]
+    return found
+
+
+def _others(schema: dict[str, JSON]) -> bool:
+    """Whether a schema names properties in a way that is not checked here."""
+    return not schema.keys().isdisjoint({"patternProperties", "$ref", "allOf", "anyOf", "oneOf"})
 
 
 def _content(said: Any) -> str | list[Text | Image]:
@@ -350,6 +378,8 @@ def _content(said: Any) -> str | list[Text | Image]:
         match block.type:
             case "text":
                 parts.append(Text(block.text))
+            case "image" if len(block.data) > _PICTURE:
+                parts.append(Text(f"[a picture of {len(block.data):,} characters is left out]"))
             case "image":
                 parts.append(Image(Picture(block.mime_type, base64.b64decode(block.data))))
             case "resource" if hasattr(block.resource, "text"):
