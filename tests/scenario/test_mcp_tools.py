@@ -14,7 +14,7 @@ from everhold.core.errors import AnswerFailed, AnswerRefused, BadArguments, Tool
 from everhold.core.schema import read
 from everhold.core.turn import TurnCancelled
 from everhold.drive.agent.agent import Agent
-from everhold.plugins import mcp
+from everhold.plugins import stranger
 from everhold.plugins.mcp import McpServer
 from everhold.ports.source import Offer
 from everhold.ports.tool import tool
@@ -165,8 +165,8 @@ async def test_pages_that_never_end(tmp_path):
 
 def test_names_as_models_may_know_them():
     """Other characters become underscores; long names stay different."""
-    assert mcp._named("My server!", "die quietly/again") == "mcp__My_server__die_quietly_again"
-    long = [mcp._named("server", "x" * 70 + end) for end in "ab"]
+    assert stranger.named("My server!", "die quietly/again") == "mcp__My_server__die_quietly_again"
+    long = [stranger.named("server", "x" * 70 + end) for end in "ab"]
     assert [len(name) for name in long] == [64, 64] and long[0] != long[1]
 
 
@@ -198,14 +198,14 @@ def test_a_strangers_schema_breaks_nothing(part):
 def test_a_schema_that_is_too_much():
     """A model is told nothing of one that is too long, or none at all."""
     long = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(2000)}}
-    assert mcp._bounded(long, "t") == {"type": "object"} == mcp._bounded([], "t")
+    assert stranger.bounded(long, "t") == {"type": "object"} == stranger.bounded([], "t")
     nested = {"type": "object"}
     for _ in range(50):
         nested = {"type": "object", "properties": {"a": nested}}
-    assert str(mcp._checked(nested)).count("properties") <= 9
+    assert str(stranger.checked(nested)).count("properties") <= 9
     closed = {"type": "object", "properties": {}, "additionalProperties": False}
-    assert mcp._checked(closed) == closed
-    assert "additionalProperties" not in mcp._checked({**closed, "anyOf": []})
+    assert stranger.checked(closed) == closed
+    assert "additionalProperties" not in stranger.checked({**closed, "anyOf": []})
 
 
 async def test_what_is_offered_is_asked_once_a_turn_and_kept_once(tmp_path):

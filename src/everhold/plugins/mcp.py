@@ -13,22 +13,20 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from everhold.core.codec import JSON, dumps, plain
+from everhold.core.codec import JSON
 from everhold.core.errors import AnswerFailed, BadArguments, MissingExtra, ToolServerFailed
-from everhold.core.message import Image, Picture, Text
+from everhold.core.message import Text
 from everhold.core.tool import Window
 from everhold.plugins.complaint import Complaint
+from everhold.plugins.stranger import ANY, bare, bounded, checked, content, named
 from everhold.ports import resource
 from everhold.ports.source import Offer
 from everhold.ports.tool import Tool
@@ -47,14 +45,7 @@ SOONEST: Final = 0.5
 LATEST: Final = 30.0
 #: Characters of an error that the model is shown.
 _WORDS: Final = 200
-_LONGEST: Final = 64
 _SHOWN: Final = Window()
-_ANY: Final[dict[str, JSON]] = {"type": "object"}
-_TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
-_SCHEMA: Final = 16 * 1024  # characters of a schema that a model is told
-_DEEP: Final = 8
-_PICTURE: Final = 4 * 2**20  # characters of a picture in base64
-_OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class McpServer:
@@ -73,7 +64,7 @@ class McpServer:
         timeout: float = 60.0,
         output: Window | None = _SHOWN,
     ) -> None:
-        if not _plain(name):
+        if not bare(name):
             raise BadArguments("McpServer", f"a name needs a letter or a digit, got {name!r}")
         if isinstance(command, str) or bool(command) == bool(url):
             raise BadArguments("McpServer", "give it a command, as a list of words, or a url")
@@ -111,7 +102,7 @@ class McpServer:
     async def call(self, offer: Offer, given: dict[str, JSON]) -> Any:
         """Call one of its tools; raises `AnswerFailed` with what it says went wrong."""
         said = await self._line().called(offer.origin, given, again=offer.read_only or offer.idempotent)
-        found = _content(said)
+        found = content(said)
         if said.is_error:
             words = found if isinstance(found, str) else "\n\n".join(one.text for one in found if isinstance(one, Text))
             raise AnswerFailed(words or "it failed and did not say why", "mcp_error")
@@ -133,10 +124,10 @@ class McpServer:
     def _offer(self, one: Any) -> Offer:
         about = one.annotations
         return Offer(
-            _named(self.name, one.name),
+            named(self.name, one.name),
             one.name,
             (one.description or one.title or "")[:_DESCRIBED],
-            _bounded(one.input_schema, one.name),
+            bounded(one.input_schema, one.name),
             bool(about and about.read_only_hint),
             bool(about and about.idempotent_hint),
         )
@@ -158,8 +149,8 @@ class McpTool(Tool):
             timeout=server.timeout,
             output=server.output,
         )
-        self._told: dict[str, JSON] = offer.schema or dict(_ANY)
-        self.schema = _checked(self._told)
+        self._told: dict[str, JSON] = offer.schema or dict(ANY)
+        self.schema = checked(self._told)
 
     def spec(self) -> dict[str, JSON]:
         return {"name": self.name, "description": self.description, "input_schema": self._told}
@@ -319,77 +310,3 @@ def _reason(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__
-
-
-# ---- names, schemas, contents
-
-
-def _plain(name: str) -> str:
-    return _OTHER.sub("_", name).strip("_")
-
-
-def _named(server: str, tool: str) -> str:
-    """The name of a tool as models may know it; a long one is told from others by a part of its digest."""
-    name = f"mcp__{_plain(server)}__{_plain(tool)}"
-    if len(name) <= _LONGEST:
-        return name
-    return f"{name[: _LONGEST - 9]}_{sha256(name.encode()).hexdigest()[:8]}"
-
-
-def _bounded(schema: Any, name: str) -> dict[str, JSON]:
-    """The schema of a tool, if it is one and not too long; else one that takes every object."""
-    if isinstance(schema, dict) and schema.get("type") == "object":
-        found: dict[str, JSON] = plain(schema, f"the schema of {name}")
-        if len(dumps(found)) <= _SCHEMA:
-            return found
-    return dict(_ANY)
-
-
-def _checked(schema: JSON, depth: int = 0) -> dict[str, JSON]:
-    """The part of a stranger's schema that is checked here. His patterns and references are for him to check."""
-    if not isinstance(schema, dict) or depth > _DEEP:
-        return {}
-    found: dict[str, JSON] = {}
-    types = schema.get("type")
-    if types in _TYPES or (isinstance(types, list) and types and all(one in _TYPES for one in types)):
-        found["type"] = types
-    if isinstance(schema.get("enum"), list):
-        found["enum"] = schema["enum"]
-    if isinstance(schema.get("properties"), dict):
-        found["properties"] = {name: _checked(part, depth + 1) for name, part in schema["properties"].items()}
-    if isinstance(schema.get("required"), list) and all(isinstance(one, str) for one in schema["required"]):
-        found["required"] = schema["required"]
-    if isinstance(schema.get("items"), dict):
-        found["items"] = _checked(schema["items"], depth + 1)
-    if isinstance(schema.get("additionalProperties"), bool) and not _others(schema):
-        found["additionalProperties"] = schema["additionalProperties"]
-    return found
-
-
-def _others(schema: dict[str, JSON]) -> bool:
-    """Whether a schema names properties in a way that is not checked here."""
-    return not schema.keys().isdisjoint({"patternProperties", "$ref", "allOf", "anyOf", "oneOf"})
-
-
-def _content(said: Any) -> str | list[Text | Image]:
-    """What a server said: text joined with blank lines, or blocks if there are pictures among it."""
-    parts: list[Text | Image] = []
-    for block in said.content:
-        match block.type:
-            case "text":
-                parts.append(Text(block.text))
-            case "image" if len(block.data) > _PICTURE:
-                parts.append(Text(f"[a picture of {len(block.data):,} characters is left out]"))
-            case "image":
-                parts.append(Image(Picture(block.mime_type, base64.b64decode(block.data))))
-            case "resource" if hasattr(block.resource, "text"):
-                parts.append(Text(block.resource.text))
-            case "resource_link":
-                parts.append(Text(f"[{block.name}: {block.uri}]"))
-            case other:
-                parts.append(Text(f"[{other}]"))
-    if not parts and said.structured_content is not None:
-        return dumps(plain(said.structured_content, "the result"))
-    if any(isinstance(part, Image) for part in parts):
-        return parts
-    return "\n\n".join(part.text for part in parts if isinstance(part, Text))
