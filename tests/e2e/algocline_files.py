@@ -114,6 +114,25 @@ LOGS = [
             }
         ),
     ),
+    # one that failed has a log, too; so has one of algocline without its summary
+    Row(
+        "alc_log_view",
+        {"session_id": "{poor}"},
+        Pretty(
+            {
+                "session_id": "{poor}",
+                "strategy": None,
+                "task_hint": "First?",
+                "stats": {**AUTO, "budget": {"max_llm_calls": 1}},
+                "transcript": [{"query_id": "q-0", "prompt": "First?", "system": None, "response": "A"}],
+            }
+        ),
+    ),
+    Row(
+        "alc_note",
+        {"session_id": "s-1840000000000000-00000000000000aa", "content": "old"},
+        Json({"session_id": "s-1840000000000000-00000000000000aa", "notes_count": 1}),
+    ),
     Row(
         "alc_stats",
         {"strategy": "twice"},
@@ -137,6 +156,7 @@ LOGS = [
             }
         ),
     ),
+    Row("alc_stats", {"strategy": "twice", "days": 0}, Json({"total_sessions": 0, "card_sinks": [], "strategies": {}})),
     Row("alc_stats", {"strategy": "none"}, Json({"total_sessions": 0, "card_sinks": [], "strategies": {}})),
     Row(
         "alc_info",
@@ -149,7 +169,10 @@ LOGS = [
                 "log_enabled": True,
                 "tracing": "stderr only",
                 "packages_dir": "{home}/packages",
-                "search_paths": [{"path": "{home}/packages", "source": "default"}],
+                "search_paths": [
+                    {"path": "{home}/packages", "source": "default"},
+                    {"path": "{user}/data/everhold/packages", "source": "everhold"},
+                ],
             }
         ),
     ),
@@ -160,6 +183,18 @@ PACKAGES = [
         "alc_migrate",
         {"project_root": "{project}"},
         Json({"status": "nothing to migrate", "reason": "alc.lock not found"}),
+    ),
+    Row(
+        "alc_migrate",
+        {"project_root": "{base}/old"},
+        Json(
+            {
+                "migrated": True,
+                "alc_toml": "{base}/old/alc.toml",
+                "backup": "{base}/old/alc.lock.bak",
+                "note": "Run alc_update to generate new alc.lock",
+            }
+        ),
     ),
     Row("alc_update", {"project_root": "{project}"}, Refused("No alc.toml found. Run alc_init first.")),
     Row(
@@ -276,7 +311,64 @@ PACKAGES = [
             }
         ),
     ),
+    Row(
+        "alc_pkg_install",
+        {"url": "{project}/work", "name": "other"},
+        Refused("The 'name' parameter is only supported for single-package repos (init.lua at root)."),
+    ),
+    Row(
+        "alc_pkg_install",
+        {"url": "{base}/old"},
+        Refused("No packages found. Expected init.lua at root (single) or */init.lua (collection)."),
+    ),
     # list
+    Row(
+        "alc_pkg_list",
+        {"verbose": "full", "filter": {"name": "twice"}},
+        Json(
+            {
+                "packages": [
+                    {
+                        "name": "twice",
+                        "scope": "global",
+                        "version": "1.2.0",
+                        "active": True,
+                        "resolved_source_path": "{home}/packages/twice",
+                        "resolved_source_kind": "bundled",
+                        "install_source": ...,
+                        "installed_at": ...,
+                        "updated_at": ...,
+                        "source": "{home}/packages",
+                        "source_type": "bundled",
+                        "meta": ...,
+                        "description": "Drafts an answer and improves it once.",
+                        "category": ...,
+                    }
+                ],
+                "search_paths": ...,
+                "project_root": ...,
+                "lockfile_path": ...,
+            }
+        ),
+    ),
+    Row(
+        "alc_pkg_list",
+        {"sort": "nothing,name", "limit": -1, "filter": "ignored", "fields": ["name", "scope", "active"]},
+        Json(
+            {
+                "packages": [
+                    {"name": "careful", "scope": "global", "active": True},
+                    {"name": "fresh", "scope": "project", "active": True},
+                    {"name": "fresh", "scope": "global", "active": False},
+                    {"name": "mine", "scope": "variant", "active": True},
+                    {"name": "twice", "scope": "global", "active": True},
+                ],
+                "search_paths": ...,
+                "project_root": ...,
+                "lockfile_path": ...,
+            }
+        ),
+    ),
     Row(
         "alc_pkg_list",
         {"sort": "name", "limit": 1, "filter": {"scope": "global"}},
@@ -344,11 +436,27 @@ PACKAGES = [
             }
         ),
     ),
-    Row("alc_pkg_doctor", {"name": "none"}, Refused(...)),
+    Row(
+        "alc_pkg_doctor",
+        {"name": "none"},
+        Refused("Package 'none' not found in installed.json, {home}/packages/, alc.toml, or alc.local.toml"),
+    ),
     Row(
         "alc_pkg_repair",
         {"name": "twice"},
         Json({"repaired": [], "skipped": [{"name": "twice", "reason": ...}], "unrepairable": [], "failed": []}),
+    ),
+    Row(
+        "alc_pkg_repair",
+        {"name": "gone"},
+        Json(
+            {
+                "repaired": [],
+                "skipped": [],
+                "unrepairable": [],
+                "failed": [{"name": "gone", "kind": "installed_missing", "reason": ...}],
+            }
+        ),
     ),
     # remove
     Row(
@@ -387,6 +495,15 @@ PACKAGES = [
         "alc_pkg_remove",
         {"name": "gone", "scope": "global"},
         Json({"removed": "gone", "scope": "global", "installed_json": "{home}/installed.json", "deleted": ...}),
+    ),
+    Row(
+        "alc_pkg_remove",
+        {"name": "none", "scope": "all"},
+        Refused(
+            "Package 'none' not found in any scope:\n"
+            "  project: Package 'none' not found in alc.lock at {project}/alc.lock\n"
+            "  global: Package 'none' not found in global manifest ({home}/installed.json)"
+        ),
     ),
     Row("alc_update", {"project_root": 5}, Forbidden(PARAMS, "Expected `str | null`")),
     Row("alc_card_get", {"card_id": "x"}, Forbidden(PARAMS, "Unknown tool: 'alc_card_get'")),

@@ -10,6 +10,18 @@ from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1] / "data" / "algocline-home"
 
+#: A lock from before there was an alc.toml.
+OLD = """version = 1
+
+[[package]]
+name = "mine"
+linked_at = "2026-01-01T00:00:00Z"
+
+[package.source]
+type = "local_dir"
+path = "../project/work/fresh"
+"""
+
 
 class House:
     """Folders for one test: `home` of algocline, `project` with an alc.toml, `base` with the database."""
@@ -23,6 +35,8 @@ class House:
             folder.mkdir()
         (self.project / "add.lua").write_text("return ctx.a + 1\n")
         (self.project / "words.txt").write_text("return 1\n")
+        (base / "old").mkdir()
+        (base / "old" / "alc.lock").write_text(OLD)
         self.env = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("ALC_", "EVERHOLD_"))},
             "ALC_HOME": str(self.home),

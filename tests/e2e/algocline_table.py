@@ -173,6 +173,20 @@ SESSIONS = [
         {"session_id": "{one}", "pending_filter": {"prompt": {"mode": "preview", "chars": 2}}},
         Pretty(snapshot(pending=[{"prompt_preview": "Fi"}])),
     ),
+    Row(
+        "alc_status",
+        {
+            "session_id": "{one}",
+            "pending_filter": {"system": True, "grounded": True, "prompt": {"mode": "full"}, "max_tokens": False},
+        },
+        Pretty(snapshot(pending=[{"system": None, "grounded": False, "prompt": "First?"}])),
+    ),
+    Row(
+        "alc_status",
+        {"session_id": "{one}", "pending_filter": {"query_id": True, "prompt": {"mode": "off"}}},
+        Pretty(snapshot(pending=[{"query_id": "q-0"}])),
+    ),
+    Row("alc_status", {"session_id": "{one}", "pending_filter": None}, Pretty(snapshot())),  # as if it were not there
     Row("alc_status", {"session_id": "{one}", "pending_filter": {}}, Pretty(snapshot(pending=[{}]))),
     Row(
         "alc_status",
@@ -198,6 +212,11 @@ SESSIONS = [
         "alc_status",
         {"pending_filter": {"query_id": "yes"}},
         Refused("invalid pending_filter object: Expected `bool`, got `str` - at `$.query_id`"),
+    ),
+    Row(
+        "alc_status",
+        {"pending_filter": {"prompt": {"mode": "some"}}},
+        Refused("invalid pending_filter object: Invalid value 'some' - at `$.prompt.mode`"),
     ),
     Row("alc_status", {"session_id": "s-0"}, Refused("session 's-0' not found (may have completed)")),
     Row("alc_continue", {"session_id": "{one}"}, Refused("Either 'response' or 'responses' must be provided")),

@@ -15,6 +15,7 @@ from tests.e2e import algocline_files as files
 from tests.e2e import algocline_table as table
 from tests.e2e.algocline_house import House, ProtocolError
 from tests.e2e.algocline_table import Forbidden, Json, Pretty, Refused, Row, Text
+from tests.unit.packages.lua.making import committed, package
 
 ROWS = [*table.SESSIONS, *files.LOGS, *files.PACKAGES]
 
@@ -30,7 +31,7 @@ class Book:
     """What rows have kept, and how names in braces are filled in."""
 
     def __init__(self, house):
-        self.kept = {"home": str(house.home), "project": str(house.project)}
+        self.kept = {name: str(getattr(house, name)) for name in ("home", "project", "user", "base")}
 
     def filled(self, value):
         match value:
@@ -349,6 +350,51 @@ def test_a_session_finds_the_packages_of_its_project_wherever_it_goes_on(house):
     wire.close()
 
 
+def test_advice_finds_what_a_project_needs_under_its_own_name(house):
+    """A path, a version and a revision, each of several files; and what is installed is nearer than what we bring."""
+    parts = {"part": "return { says = function() return 'whole' end }\n"}
+    run = "function M.run(ctx) return M.meta.version .. ' ' .. require('{name}.part').says() end"
+    for name, version in (("near", "1.0"), ("fixed", "1.0"), ("far", "1.0"), ("cot", "9.9")):
+        folder = package(house.base / "src" / f"{name}-source", version, **parts)
+        code = (folder / "init.lua").read_text().replace("function M.run", run.format(name=name) + "\nfunction M.other")
+        (folder / "init.lua").write_text(code)
+    source = house.base / "src"
+    committed(source / "far-source")
+    wire = house.serve()
+    for name in ("fixed", "cot"):
+        assert wire.json("alc_pkg_install", url=str(source / f"{name}-source"), name=name)["installed"] == [name]
+    (house.project / "alc.toml").write_text(
+        '# what we need\n[packages]\nnear = { path = "../src/near-source" }  # beside us\nfixed = "1.0"\n'
+        f'far = {{ git = "file://{source / "far-source"}" }}\n'
+    )
+    assert wire.json("alc_update")["resolved"] == 3
+    for name in ("fixed", "far"):
+        main = source / f"{name}-source" / "init.lua"
+        main.write_text(main.read_text().replace('version = "1.0"', 'version = "2.0"'))
+    committed(source / "far-source")
+    told = wire.json("alc_pkg_install", url=str(source / "fixed-source"), name="fixed")
+    assert told["updated"] == ["fixed"]
+    for name, version in (("near", "1.0"), ("fixed", "1.0"), ("far", "1.0"), ("cot", "9.9")):
+        assert wire.json("alc_advice", strategy=name, task="t")["result"] == f"{version} whole"
+    wire.close()
+
+
+def test_what_is_installed_first_is_found_without_a_restart(house):
+    """A home that is not there when the server starts."""
+    home = house.base / "new-home"
+    wire = house.serve(ALC_HOME=str(home))
+    assert "packages_dir" not in wire.json("alc_info")
+    refused, text = wire.call("alc_advice", strategy="debate")
+    assert (refused, text) == (True, "Package 'debate' not found. Use alc_pkg_install to install it.")
+    repository = package(house.base / "debate", says="found")
+    commit = committed(repository)
+    told = wire.json("alc_pkg_install", url=f"file://{repository}")
+    assert (told["installed"], told["mode"], told["rev"]) == (["debate"], "single", commit)
+    assert wire.json("alc_advice", strategy="debate")["result"] == "found"
+    assert wire.json("alc_info")["packages_dir"] == str(home / "packages")
+    wire.close()
+
+
 def test_variables_are_heeded(house):
     """ALC_LOG_DIR, ALC_PROMPT_PREVIEW_CHARS, ALC_PACKAGES_PATH, ALC_LOG_LEVEL; and our own folder of packages."""
     more, logs = house.base / "more", house.base / "elsewhere"
@@ -369,6 +415,7 @@ def test_variables_are_heeded(house):
         {"path": str(house.project / "packages"), "source": "settings"},
         {"path": str(more), "source": "env"},
         {"path": str(house.home / "packages"), "source": "default"},
+        {"path": str(house.user / "data" / "everhold" / "packages"), "source": "everhold"},
     ]
     listed = {one["name"]: one["active"] for one in wire.json("alc_pkg_list")["packages"]}
     assert listed == {"near": True, "tiny": True, "careful": True, "twice": True}

@@ -405,7 +405,14 @@ function alc.card.write_samples(id, rows) end
 ---@return table[]
 function alc.card.read_samples(id, opts) end
 
----@param opts { card_id: string, direction?: "up"|"down"|"both", depth?: integer, include_stats?: boolean }
+---@class alc.LineageOptions
+---@field card_id string
+---@field direction? "up"|"down"|"both"
+---@field depth? integer
+---@field include_stats? boolean
+---@field relation_filter? string[]
+
+---@param opts alc.LineageOptions
 ---@return { root: string, nodes: table[], edges: table[], truncated: boolean }?
 function alc.card.lineage(opts) end
 

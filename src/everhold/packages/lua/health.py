@@ -23,7 +23,7 @@ from everhold.packages.lua.fetch import offered
 from everhold.packages.lua.home import Home, home, project_root
 from everhold.packages.lua.installed import changing, entries
 from everhold.packages.lua.pins import by_git, within
-from everhold.packages.lua.project import ByGit, ByPath, Locked, Project
+from everhold.packages.lua.project import ByGit, ByPath, Locked, Project, is_name
 from everhold.packages.lua.roots import pinned
 from everhold.packages.lua.source import UNKNOWN, Bundled, Folder, Git, Installed, Source
 from everhold.packages.meta import meta
@@ -98,6 +98,7 @@ def _findings(name: str | None, given: str | Path | None) -> list[Finding]:
     found = list(_of_home(at))
     if root is not None:
         found += _of_project(Project(root), at)
+    found = list(dict.fromkeys(found))  # one that is well in two places is told once
     if name is None:
         return found
     one = [finding for finding in found if finding.name == name]
@@ -111,8 +112,12 @@ def _of_home(at: Home) -> Iterator[Finding]:
     for name, entry in known.items():
         yield _installed(name, at.packages / name, entry.source)
     for path in sorted(at.packages.glob("*")) if at.packages.is_dir() else []:
-        if path.name not in known and path.is_symlink() and not path.exists():
+        if path.name in known:
+            continue
+        if path.is_symlink() and not path.exists():
             yield _dangling(path.name, path)
+        elif is_name(path.name) and tree.is_package(path):  # a link, or put there by hand
+            yield _installed(path.name, path, UNKNOWN)
 
 
 def _installed(name: str, folder: Path, source: Source) -> Finding:
@@ -121,10 +126,9 @@ def _installed(name: str, folder: Path, source: Source) -> Finding:
     if not folder.exists():
         reason = f"installed directory missing: {folder}"
         return Finding(name, "installed_missing", reason, _suggestion(name, source), source=source)
-    missing = tuple(_missing(name, folder))
-    if missing:
-        reason = f"required files missing: {', '.join(missing)}"
-        return Finding(name, "incomplete_pkg", reason, _suggestion(name, source), missing=missing, source=source)
+    if missing := tuple(_missing(name, folder)):
+        advice = _suggestion(name, source)
+        return Finding(name, "incomplete_pkg", _incomplete(missing), advice, missing=missing, source=source)
     return Finding(name)
 
 
@@ -158,20 +162,33 @@ def _text(file: Path) -> str:
 
 def _of_project(project: Project, at: Home) -> Iterator[Finding]:
     for name, need in project.needs().items():
-        if isinstance(need, ByPath) and not project.place(need.path).exists():
-            yield _gone(name, project.place(need.path), "project", "alc.toml")
+        if isinstance(need, ByPath):
+            yield _used(name, project.place(need.path), "project", "alc.toml")
     for name, folder in project.variants().items():
-        if not folder.exists():
-            yield _gone(name, folder, "variant", "alc.local.toml")
+        yield _used(name, folder, "variant", "alc.local.toml")
     for one in project.locked():
-        folder_ = pinned(one, project, at)
-        if folder_ is not None and not isinstance(one.source, Folder) and not tree.is_package(folder_):
-            reason = f"pinned copy missing: {folder_}"
+        copy = pinned(one, project, at)
+        if copy is None or isinstance(one.source, Folder):
+            continue
+        if tree.is_package(copy):
+            yield Finding(one.name)
+        else:
+            reason = f"pinned copy missing: {copy}"
             yield Finding(one.name, "pin_missing", reason, "alc_update", "project", source=one.source, pin=one)
 
 
-def _gone(name: str, path: Path, scope: str, file: str) -> Finding:
-    return Finding(name, "path_missing", f"path missing: {path}", f"put it back, or edit {file}", scope)
+def _used(name: str, folder: Path, scope: str, file: str) -> Finding:
+    """A package that a project uses where it is."""
+    advice = f"put it back, or edit {file}"
+    if not folder.exists():
+        return Finding(name, "path_missing", f"path missing: {folder}", advice, scope)
+    if missing := tuple(_missing(name, folder)):
+        return Finding(name, "incomplete_pkg", _incomplete(missing), advice, scope, missing=missing)
+    return Finding(name)
+
+
+def _incomplete(missing: tuple[str, ...]) -> str:
+    return f"required files missing: {', '.join(missing)}"
 
 
 def _suggestion(name: str, source: Source) -> str:

@@ -54,7 +54,7 @@ def list_packages(
     """Every package that can be found from a project, or without one; `more` are nearer folders, and who names them."""
     at, root, found = home(), project_root(project), _Found()
     paths: dict[Path, str] = {}
-    for path, who in (*more, *((path, "env") for path in packages_path()), (at.packages, "default"), _ours()):
+    for path, who in (*more, *((path, "env") for path in packages_path()), (at.packages, "default"), ours()):
         paths.setdefault(path, who)
     if root is not None:
         _of_project(Project(root), at, found)
@@ -80,7 +80,8 @@ def list_packages(
     return told | ({"warnings": found.warnings} if found.warnings else {})
 
 
-def _ours() -> tuple[Path, str]:
+def ours() -> tuple[Path, str]:
+    """The folder of packages of everhold itself, which is looked through last."""
     return settings.home() / settings.PACKAGES, "everhold"
 
 

@@ -133,6 +133,29 @@ def test_paths_of_a_project_that_lead_nowhere(project: Project) -> None:
     assert [one["scope"] for one in repair()["unrepairable"]] == ["project", "variant"]
 
 
+def test_whatever_can_be_found_is_looked_at(project: Project, tmp_path: Path, home: Home) -> None:
+    """Also what nobody installed: put there by hand, linked, or used by a project where it is."""
+    package(home.packages / "hand")
+    (home.packages / "linked").symlink_to(package(tmp_path / "linked"))
+    package(home.pinned("old", "1.0"))
+    project.toml.write_text('[packages]\nnear = { path = "../near" }\n')
+    package(tmp_path / "near")
+    project.add_variants({"mine": str(package(tmp_path / "mine")), "hand": str(home.packages / "hand")})
+    project.write_lock([Locked("old", INSTALLED, "1.0")])
+    names = ["hand", "linked", "near", "mine", "old"]
+    assert doctor()["healthy"] == [{"name": name} for name in names]
+    assert [doctor(name)["healthy"] for name in names] == [[{"name": name}] for name in names]
+    for folder in (home.packages / "hand", tmp_path / "near"):
+        package(folder, part="", init=f'return require("{folder.name}.gone")')
+    found = [(one["name"], one.get("scope"), one["missing_subs"]) for one in doctor()["incomplete_pkg"]]
+    assert found == [
+        ("hand", None, ["hand.gone"]),
+        ("near", "project", ["near.gone"]),
+        ("hand", "variant", ["hand.gone"]),
+    ]
+    assert [one["name"] for one in repair()["unrepairable"]] == ["hand", "near", "hand"]
+
+
 def test_a_pinned_copy_that_is_gone_is_got_again(project: Project, tmp_path: Path, home: Home) -> None:
     folder = package(tmp_path / "src" / "debate")
     commit = committed(folder)

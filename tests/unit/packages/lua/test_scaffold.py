@@ -106,6 +106,23 @@ return found
     assert there - named() == set()
 
 
+def test_all_that_the_reference_tells_of_is_named() -> None:
+    """Every function in the tables of docs/reference/lua.md; where one begins with `alc.x.f`, `g` means `alc.x.g`."""
+    page = (Path(__file__).parents[4] / "docs" / "reference" / "lua.md").read_text()
+    told: set[str] = set()
+    for title, table in re.findall(
+        r"^## ([^\n]+)\n(?:(?!^## ).)*?^\| call \|(.+?)\n\n", page, re.MULTILINE | re.DOTALL
+    ):
+        for cell in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE):
+            home = title if title.startswith("alc.") else "alc"
+            for name in re.findall(r"`([\w.]+)", cell):
+                home = name.rpartition(".")[0] or home
+                told.add(f"{home}.{name.rpartition('.')[2]}".removeprefix("alc."))
+    told -= {"log.warn", "log.print"}  # a level, and a function of Lua
+    assert len(told) > 60
+    assert told - named() == set()
+
+
 def test_the_types_are_lua(tmp_path: Path) -> None:
     assert everhold.run(LuaProgram.text(f"{stubs.text()}\nreturn 1"), database="memory://") == 1
 

@@ -34,6 +34,7 @@ from everhold.fronts.mcp.house import MOST_CODE, House
 from everhold.packages import folder
 from everhold.packages.hosts import PROJECT
 from everhold.packages.lua import home
+from everhold.packages.lua.listing import ours
 from everhold.packages.lua.roots import Roots, roots
 from everhold.ports.program import Call
 from everhold.ports.store import Filter, Record
@@ -254,6 +255,8 @@ def search_paths(found: Roots) -> list[JSON]:
         *((root.folder, "env") for root in found.path),
         (found.home.folder, "default"),
     ]
+    if ours()[0] != found.home.folder:
+        rows.append(ours())
     return [{"path": str(path), "source": source} for path, source in rows]
 
 
