@@ -255,6 +255,8 @@ async def test_a_fork_during_a_turn_is_one_of_the_turns_before():
         sending = asyncio.ensure_future(session.send("slow"))
         await asked.wait()
         fork = await session.fork()
+        with pytest.raises(BadArguments, match="under way"):
+            await session.branch(None)
         answer.set()
         await sending
         assert words(await fork.history()) == ["quick", "Here."]

@@ -165,12 +165,16 @@ class AgentSession(Framing):
                 await asyncio.wait([change], timeout=1.0)
 
     async def branch(self, to: str | None) -> None:
-        """Go on from an earlier node, or (None) from nothing. Nothing is deleted."""
-        await self._reading.refresh()
+        """Go on from an earlier node, or (None) from nothing. Nothing is deleted. Refused during a turn."""
+        graph = (await self._told()).graph
         if to is not None:
             await self._reading.node(to)
         self._refuse_while_asked(await self._runtime.status(self.id))
-        await self._runtime._say(self.id, {"do": "branch", "to": to})
+        if graph.tip == graph.leaf:
+            await self._runtime._say(self.id, {"do": "branch", "to": to})
+            graph = (await self._told()).graph
+        if graph.tip != graph.leaf:
+            raise BadArguments("branch", "a turn is under way; wait until it has settled, or cancel it")
 
     async def fork(self, at: int | None = None, *, key: str | None = None) -> AgentSession:
         """A new conversation that shares this one up to turn `at` (its last one, by default)."""
