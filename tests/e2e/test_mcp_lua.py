@@ -159,6 +159,7 @@ async def test_code_that_fails_says_where_and_harms_nothing(shop, code, words):
         assert told["status"] == "error"
         assert words in told["error"]
         assert told["stats"]["auto"]["llm_calls"] == 0
+        assert "`run` anew" in told["next"]
         assert (await host.call("run", program="greet"))["status"] == "needs_response"
     assert not (shop / "touched").exists()
 

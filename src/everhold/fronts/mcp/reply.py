@@ -112,7 +112,8 @@ def following(status: Status, people: Sequence[Mapping[str, JSON]] = ()) -> str:
         case Finished(outcome=Raised()):
             return (
                 f"The session failed: tell the user, or call the everhold tool `retry` with session_id {session!r} once"
-                " the cause is mended; nothing that was answered is asked again."
+                " the cause is mended (nothing that was answered is asked again); code of your own you mend and"
+                " `run` anew."
             )
         case _:
             done = "completed: report its result to the user" if status.state == "completed" else "cancelled"
