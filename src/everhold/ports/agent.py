@@ -50,7 +50,7 @@ class Stage(Context, Protocol):
         """
         ...
 
-    cost: Usage | None  #: what the last answer of a model to `put` cost, if that was counted
+    cost: Usage | None  #: what the last answer to `put` or `delegate` cost, if that was counted
 
     @property
     def parent(self) -> str | None:
