@@ -92,7 +92,7 @@ class BlockingSession:
         return self._wait(self._session.cancel_turn(reason))
 
     def branch(self, to: str | None) -> None:
-        """Go on from an earlier node, or (None) from nothing. Nothing is deleted."""
+        """Go on from an earlier node, or (None) from nothing. Nothing is deleted. Refused during a turn."""
         return self._wait(self._session.branch(to))
 
     def history(self) -> list[Node]:
