@@ -309,6 +309,22 @@ SESSIONS = [
         {"session_id": "{opts}", "response": "r", "usage": {"prompt_tokens": -1}},
         Forbidden(PARAMS, "Expected `int` >= 0"),
     ),
+    Row("alc_run", {"code": "alc.progress(1, 2, 'half') return alc.llm('p')"}, asks("p"), keep="half"),
+    Row(
+        "alc_status",
+        {"session_id": "{half}"},
+        Pretty(snapshot(metrics={"progress": {"step": 1, "total": 2, "message": "half"}})),
+    ),
+    Row(
+        "alc_continue",
+        {"session_id": "{half}", "response": "r", "usage": {"prompt_tokens": 3}},
+        done(
+            "r",
+            prompt_tokens={"source": "provided", "tokens": 3},
+            response_tokens={"source": "estimated", "tokens": 1},
+            total_tokens={"source": "estimated", "tokens": 4},
+        ),
+    ),
     # several at once
     Row(
         "alc_run",
@@ -342,6 +358,24 @@ SESSIONS = [
         "alc_continue",
         {"session_id": "{many}", "query_id": "q-2", "response": "other"},
         Refused("Continue failed: already responded to query_id: q-2"),
+    ),
+    Row(
+        "alc_status",
+        {"session_id": "{many}", "pending_filter": "meta"},
+        Pretty(
+            snapshot(
+                pending_queries=2,
+                pending=[{"query_id": "q-0", "max_tokens": 1024}, {"query_id": "q-1", "max_tokens": 1024}],
+                metrics={
+                    "tokens": {
+                        "prompt_total": 4,
+                        "response_total": 1,
+                        "total": 5,
+                        "current_query": {"query_id": "q-0", "prompt_tokens": 1, "started_waiting_at": ...},
+                    }
+                },
+            )
+        ),
     ),
     Row("alc_continue", answer("many", ("q-1", "Y"), ("q-0", "X")), done(["X", "Y", "Z"], llm_calls=3, pauses=1)),
     Row("alc_run", {"code": "return alc.llm_batch({ { prompt = 'alone' } })"}, asks("alone"), keep="alone"),
@@ -383,6 +417,7 @@ SESSIONS = [
     # strategies
     Row("alc_advice", {"task": "t"}, Forbidden(PARAMS, "missing required field `strategy`")),
     Row("alc_advice", {"strategy": "none"}, Refused("Package 'none' not found. Use alc_pkg_install to install it.")),
+    Row("alc_advice", {"strategy": "../x"}, Refused("Package '../x' not found. Use alc_pkg_install to install it.")),
     Row("alc_advice", {"strategy": "twice", "task": "sky?", "opts": "ignored"}, asks("Draft: sky?"), keep="twice"),
     Row("alc_status", {"session_id": "{twice}"}, Pretty(snapshot(strategy="twice"))),
     Row(
@@ -399,6 +434,11 @@ SESSIONS = [
         "alc_run",
         {"code": "return alc.state.get('x')", "ctx": {"_ns": "../x"}},
         failed("Invalid namespace: '../x'"),
+    ),
+    Row(
+        "alc_run",
+        {"code": "alc.state.set('word', 'x') return alc.state.incr('word')"},
+        failed("incr: value at 'word' is not a number"),
     ),
     Row(
         "alc_run",

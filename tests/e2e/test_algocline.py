@@ -183,6 +183,32 @@ FLOW = [
     ),
     Row("alc_note", {"session_id": "{f}", "content": "kept"}, Json({"session_id": "{f}", "notes_count": 1})),
     Row("alc_stats", {}, Json({"total_sessions": 5, "strategies": ..., "card_sinks": []})),
+    Row(
+        "alc_init",
+        {},
+        Json(
+            {
+                "created": "{project}/alc.toml",
+                "gitignore_path": ...,
+                "gitignore_updated": True,
+                "types_path": ...,
+                "alc_shapes_types_path": ...,
+            }
+        ),
+    ),
+    Row(
+        "alc_pkg_scaffold",
+        {"name": "fresh", "target_dir": "{project}/work"},
+        Json({"status": "ok", "path": ..., "bytes_written": ..., "test_path": ...}),
+    ),
+    Row(
+        "alc_pkg_link",
+        {"path": "{project}/work", "scope": "variant"},
+        Json({"linked": ["fresh"], "mode": "collection", "scope": "variant", "targets": ..., "alc_local_toml": ...}),
+    ),
+    Row("alc_advice", {"strategy": "fresh", "task": "t"}, table.asks(...), keep="fresh"),
+    Row("alc_continue", {"session_id": "{fresh}", "response": "d"}, table.asks("Improve this answer.\n\nd")),
+    Row("alc_continue", {"session_id": "{fresh}", "response": "D"}, table.done({"task": "t", "result": "D"})),
 ]
 
 
@@ -396,7 +422,7 @@ def test_what_is_installed_first_is_found_without_a_restart(house):
 
 
 def test_variables_are_heeded(house):
-    """ALC_LOG_DIR, ALC_PROMPT_PREVIEW_CHARS, ALC_PACKAGES_PATH, ALC_LOG_LEVEL; and our own folder of packages."""
+    """Each variable of algocline; and our own folder of packages."""
     more, logs = house.base / "more", house.base / "elsewhere"
     (house.project / "packages" / "near").mkdir(parents=True)
     (house.project / "packages" / "near" / "init.lua").write_text("return { run = function() return 'near' end }\n")
@@ -420,8 +446,14 @@ def test_variables_are_heeded(house):
     listed = {one["name"]: one["active"] for one in wire.json("alc_pkg_list")["packages"]}
     assert listed == {"near": True, "tiny": True, "careful": True, "twice": True}
     wire.close()
-    wire = house.serve(ALC_LOG_LEVEL="off")
+    (house.base / "shop" / "own").mkdir(parents=True)
+    (house.base / "shop" / "own" / "init.lua").write_text("return { run = function() return 'own' end }\n")
+    (house.base / "shop" / "alc.local.toml").write_text('[packages.own]\npath = "own"\n')
+    (house.home / "packages" / "tiny").symlink_to(more / "tiny")
+    wire = house.serve(ALC_LOG_LEVEL="off", ALC_PROJECT_ROOT=str(house.base / "shop"), ALC_PKG_STRICT="1")
     assert wire.json("alc_info")["log_enabled"] is False
+    assert wire.json("alc_advice", strategy="own")["result"] == "own"
+    assert wire.call("alc_advice", strategy="tiny")[0]  # a link that leads out of the folder
     wire.close()
 
 

@@ -18,7 +18,15 @@ import msgspec
 from everhold.archive import version
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
-from everhold.core.errors import AnswerConflict, BadSetting, EverholdError, QueryClosed, UnknownProgram, UnknownSession
+from everhold.core.errors import (
+    AnswerConflict,
+    BadSetting,
+    EverholdError,
+    NotAllowed,
+    QueryClosed,
+    UnknownProgram,
+    UnknownSession,
+)
 from everhold.core.session import SessionId, State
 from everhold.core.status import Finished, PendingFilter, Status, snapshot
 from everhold.drive import view
@@ -99,10 +107,9 @@ class Desk:
     def _program(self, name: str, found: Roots) -> Any:
         try:
             return folder.package(name, found.pinned, self._house.folders.all) or self._house.program(name)
-        except UnknownProgram as error:
-            raise Refused(
-                f"Package '{name}' not found. Use alc_pkg_install to install it.", error.code, error.hint
-            ) from None
+        except (UnknownProgram, NotAllowed) as error:
+            words = f"Package '{name}' not found. Use alc_pkg_install to install it."
+            raise Refused(words, error.code, _NO_PACKAGE if isinstance(error, NotAllowed) else error.hint) from None
 
     async def _begun(
         self, call: Call[Any], ctx: dict[str, Any], title: str, strategy: str | None, project: str | None, found: Roots
@@ -244,6 +251,7 @@ class Desk:
 
 _PRESETS: Final = "preset-catalog@2026-04-23"
 _NOT_FOUND: Final = "alc_status lists the sessions that have not ended."
+_NO_PACKAGE: Final = "alc_pkg_list lists the packages; a path is not a name."
 _SOURCES: Final = {"home": "~/.algocline/logs", "cwd": "current_dir", "none": "none (stderr only)"}
 
 
