@@ -25,6 +25,8 @@ async def refund(ctx: everhold.Context, order: str) -> str:
     if not await ctx.approval(f"Refund {order}? {reason}"):
         return "declined"
     raise ValueError("broken on purpose")
+
+clerk = everhold.Agent(instructions="Be brief.")
 """
 #: Python loads this before anything else, in every process that is started: it notes whoever reaches out.
 SITE = """
@@ -40,6 +42,7 @@ sys.addaudithook(hear)
 EVERYTHING = [
     "run shop.py:refund order=7 --key seven --answer-with cat",
     "programs",
+    "chat shop.py:clerk",
     "sessions",
     "show seven",
     "explain seven",
@@ -66,7 +69,6 @@ EVERYTHING = [
     "db copy copy.db",
     "db gc --older-than 1d",
     "init made",
-    "programs",
 ]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
