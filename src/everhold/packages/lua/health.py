@@ -1,6 +1,6 @@
 """What is wrong with packages, and mending what can be mended.
 
-    installed_missing   installed.json names it, and its folder is gone
+    installed_missing   installed.json names it, and its folder is gone; or alc.toml does, and it is not installed
     incomplete_pkg      its files require others of its own that are not there
     symlink_dangling    a link that leads nowhere
     path_missing        a path of alc.toml or alc.local.toml leads nowhere
@@ -20,7 +20,7 @@ from typing import Any, Final
 from everhold.core.errors import BadPackage
 from everhold.packages.lua import tree
 from everhold.packages.lua.fetch import offered
-from everhold.packages.lua.home import Home, home, project_root
+from everhold.packages.lua.home import Home, home, packages_path, project_root
 from everhold.packages.lua.installed import changing, entries
 from everhold.packages.lua.pins import by_git, within
 from everhold.packages.lua.project import ByGit, ByPath, Locked, Project, is_name
@@ -161,12 +161,19 @@ def _text(file: Path) -> str:
 
 
 def _of_project(project: Project, at: Home) -> Iterator[Finding]:
+    variants, locked = project.variants(), project.locked()
+    known = {*entries(at), *variants, *(one.name for one in locked if pinned(one, project, at) is not None)}
     for name, need in project.needs().items():
         if isinstance(need, ByPath):
             yield _used(name, project.place(need.path), "project", "alc.toml")
-    for name, folder in project.variants().items():
+        elif name not in known and not any(
+            tree.is_package(folder / name) for folder in (*packages_path(), at.packages)
+        ):
+            advice = "alc_update" if isinstance(need, ByGit) else _suggestion(name, UNKNOWN)
+            yield Finding(name, "installed_missing", "named in alc.toml, not installed", advice, "project")
+    for name, folder in variants.items():
         yield _used(name, folder, "variant", "alc.local.toml")
-    for one in project.locked():
+    for one in locked:
         copy = pinned(one, project, at)
         if copy is None or isinstance(one.source, Folder):
             continue

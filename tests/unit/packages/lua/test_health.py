@@ -126,11 +126,26 @@ def test_links_that_lead_nowhere(tmp_path: Path, home: Home, nowhere: Path) -> N
 
 
 def test_paths_of_a_project_that_lead_nowhere(project: Project) -> None:
-    project.toml.write_text('[packages]\ndebate = { path = "../gone" }\nany = "*"\n')
+    project.toml.write_text('[packages]\ndebate = { path = "../gone" }\n')
     project.add_variants({"order": "/gone"})
     found = [(one["name"], one["kind"], one["scope"]) for one in doctor()["path_missing"]]
     assert found == [("debate", "path_missing", "project"), ("order", "path_missing", "variant")]
     assert [one["scope"] for one in repair()["unrepairable"]] == ["project", "variant"]
+
+
+def test_what_a_project_names_and_nobody_installed(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.toml.write_text('[packages]\nany = "*"\nfar = { git = "h/far" }\nmine = "*"\nmore = "*"\n')
+    project.add_variants({"mine": str(package(tmp_path / "mine"))})
+    package(tmp_path / "path" / "more")
+    monkeypatch.setenv("ALC_PACKAGES_PATH", str(tmp_path / "path"))
+    found = [(one["name"], one["scope"], one["suggestion"]) for one in doctor()["installed_missing"]]
+    assert found == [
+        ("any", "project", 'alc_pkg_install <path-or-url>: nobody wrote down where "any" came from'),
+        ("far", "project", "alc_update"),
+    ]
+    assert [one["name"] for one in repair()["unrepairable"]] == ["any", "far"]
 
 
 def test_whatever_can_be_found_is_looked_at(project: Project, tmp_path: Path, home: Home) -> None:
