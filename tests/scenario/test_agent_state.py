@@ -29,6 +29,24 @@ def ring(times: int) -> str:
 ringer = everhold.Agent(tools=[ring], name="ringer")
 
 
+class Counting(everhold.Plugin):
+    """Counts turns."""
+
+    name = "counting"
+
+    def restore(self, state):
+        self.turns = self.revision = state or 0
+
+    def snapshot(self):
+        return self.turns
+
+    def before_turn(self, moment):
+        self.turns = self.revision = self.turns + 1
+
+
+counted = everhold.Agent(tools=[ring], plugins=[Counting()], name="counted")
+
+
 def echoes(query):
     return everhold.Said(f"You said: {text(query.messages[-1]['content'])}", usage=USED)
 
@@ -97,6 +115,26 @@ async def test_what_is_stored_comes_back_as_it_was():
         assert Stored.read(kept.json()) == kept
         assert await session.stored(fresh=True) == kept
         assert words(kept.path())[-1] == "You said: one"
+
+
+async def test_what_is_stored_has_the_tools_and_what_plugins_keep():
+    """Row 5: read anew, both are what they are by now; a tool that is gone is an orphan, and plugins go along."""
+    async with opened(llm=echoes) as runtime:
+        session = await runtime.session(counted, "chat")
+        await session.send("one")
+        before = await session.stored(fresh=True)
+        await session.send("two", options={"tools": {"hidden": ["ring"]}})
+        after = await session.stored(fresh=True)
+        assert [(one.manifest.name, one.source) for one in before.tools.entries] == [("ring", "offered")]
+        assert [(one.manifest.name, one.source) for one in after.tools.entries] == [("ring", None)]
+        assert (before.tools.generation, after.tools.generation) == (1, 2)
+        assert [kept.plugins["plugins"]["counting"]["state"] for kept in (before, after)] == [1, 2]
+        assert before.plugins["fingerprint"] != after.plugins["fingerprint"]
+        assert Stored.read(after.json()) == after
+        fresh = await runtime.session(counted, "fresh")
+        await fresh.apply(before)
+        adopted = await fresh.stored()
+        assert (adopted.tools, adopted.plugins) == (before.tools, before.plugins)
 
 
 async def test_a_stored_conversation_is_applied_to_another_session():

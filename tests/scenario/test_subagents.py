@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from everhold.core.errors import BadArguments
+from everhold.core.errors import BadArguments, TurnWaiting
 from everhold.core.query import Usage
 from everhold.core.tool import Allow, Confirm, Deny
 from everhold.core.turn import Answered, TurnCancelled
@@ -314,7 +314,7 @@ async def test_what_a_child_spends_counts_against_the_budget_above():
 
 
 async def test_what_a_child_asks_a_person_is_the_turns_question():
-    """The turn does not hang: it waits with the question of the child, and goes on when that is answered."""
+    """The turn waits with the question of the child, takes nothing else meanwhile, and goes on when it is answered."""
     verdicts["look"] = Confirm("it is private")
     cast = Cast(boss=[task("writer"), "Ok."], writer=[task("finder"), "W."], finder=[use("look", what="x"), "F."])
     async with opened(llm=cast) as runtime:
@@ -322,6 +322,11 @@ async def test_what_a_child_asks_a_person_is_the_turns_question():
         turn = await session.send("Go.")
         (question,) = turn.queries
         assert turn.waiting and question.session_id != session.id and "Run look" in question.prompt
+        for refused in (session.send("More."), session.compact(), session.branch(None)):
+            with pytest.raises(TurnWaiting) as caught:
+                await refused
+            assert (caught.value.session_id, caught.value.query_id) == (question.session_id, question.id)
         await runtime.answer(question, True)
         assert (await session.turn(turn.input_id)).text == "Ok."
+        assert len(await session.turns()) == 1
     assert done == ["x"]

@@ -666,3 +666,39 @@ def test_what_is_no_tool_is_refused(given):
 def test_an_option_that_makes_no_sense_is_refused(options):
     with pytest.raises(BadArguments):
         tool(**options)(lambda: None)
+
+
+ran = []
+
+
+@tool(read_only=True)
+def note(what: str) -> str:
+    """Take a note."""
+    ran.append(what)
+    return what
+
+
+noting = Agent(tools=[note], name="noting")
+
+
+async def test_calls_of_one_id_are_told_apart():
+    """A model that names two calls alike, or not at all, has both run; each result is shown for its own call."""
+    said = [{"type": "tool_use", "name": "note", "input": {"what": what}} for what in ("a", "b", "c")]
+    said[0]["id"] = said[1]["id"] = "same"
+    model = Scripted({"content": said}, "Done.")
+    ran.clear()
+    async with opened(llm=model) as runtime:
+        turn = await (await runtime.session(noting, "alike")).send("Go.")
+        assert (turn.text, sorted(ran), model.results) == ("Done.", ["a", "b", "c"], ["a", "b", "c"])
+        calls, results = (message["content"] for message in model.shown[-1][-2:])
+        assert [one["id"] for one in calls] == [one["tool_use_id"] for one in results]
+        assert calls[0]["id"] == "same" and len({one["id"] for one in calls}) == 3
+
+
+async def test_a_call_without_a_name_fails_the_turn_and_not_the_session():
+    """What a host wrote wrong is an outcome; the conversation goes on."""
+    model = Scripted({"content": [{"type": "tool_use", "id": "x", "input": {}}]}, "Better.")
+    async with opened(llm=model) as runtime:
+        session = await runtime.session(noting, "nameless")
+        assert (await session.send("Go.")).outcome.code == "bad_tool_call"
+        assert (await session.send("Again.")).text == "Better."

@@ -8,6 +8,7 @@ from everhold.core.query import Kind
 from everhold.core.status import OpenQuery, Paused, Status
 
 if TYPE_CHECKING:
+    from everhold.agents.session import AgentSession
     from everhold.runtime import Runtime
 
 #: Seconds between two looks at sessions below, which do not tell those above what they ask.
@@ -27,3 +28,12 @@ async def asked_below(runtime: Runtime, session_id: str) -> tuple[OpenQuery, ...
         status = await runtime.status(child.session_id)
         found += asked(status) or await asked_below(runtime, child.session_id)
     return tuple(found)
+
+
+async def asked_anywhere(session: AgentSession) -> tuple[OpenQuery, ...]:
+    """What somebody outside has to answer, this session or one below it, before it goes on."""
+    status = await session._runtime.status(session.id)
+    found = asked(status)
+    if found or not session.agent.subagents or not isinstance(status, Paused):
+        return found
+    return await asked_below(session._runtime, session.id)

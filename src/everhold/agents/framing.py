@@ -6,12 +6,12 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from everhold.agents.below import asked_anywhere
 from everhold.core.codec import JSON, plain
 from everhold.core.errors import BadArguments, TurnWaiting
 from everhold.core.graph import Frame
 from everhold.core.options import over, told
-from everhold.core.query import Kind
-from everhold.core.status import OpenQuery, Paused, Status
+from everhold.core.status import OpenQuery
 from everhold.core.turn import Framed
 from everhold.drive.agent.frames import message
 from everhold.drive.agent.prompt import layer_of
@@ -82,20 +82,14 @@ def checked(options: Mapping[str, JSON]) -> dict[str, JSON]:
 
 async def _done(session: AgentSession, said: dict[str, JSON], given_id: str | None) -> Turn:
     input_id = given_id or f"i-{secrets.token_hex(8)}"
-    _refuse_while_waiting(session, asked(await session._runtime.status(session.id)))
+    _refuse_while_waiting(await asked_anywhere(session))
     await session._runtime._say(session.id, {**said, "id": input_id})
     turn = await session.turn(input_id)
-    _refuse_while_waiting(session, turn.queries)
+    _refuse_while_waiting(turn.queries)
     return turn
 
 
-def _refuse_while_waiting(session: AgentSession, queries: Sequence[OpenQuery]) -> None:
+def _refuse_while_waiting(queries: Sequence[OpenQuery]) -> None:
     """A command waits for the turn under way; where that waits for somebody outside, it would wait for ever."""
     if queries:
-        raise TurnWaiting(session.id, queries[0].id, queries[0].kind)
-
-
-def asked(status: Status) -> tuple[OpenQuery, ...]:
-    """What somebody outside has to answer; an input that may come is not asked for."""
-    queries = status.queries if isinstance(status, Paused) else ()
-    return tuple(query for query in queries if query.kind is not Kind.SIGNAL)
+        raise TurnWaiting(queries[0].session_id, queries[0].id, queries[0].kind)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from everhold.agents.below import LOOK, asked, asked_below
+from everhold.agents.below import LOOK, asked, asked_anywhere, asked_below
 from everhold.agents.framing import Framing, checked
 from everhold.agents.reading import ALL, Reading
 from everhold.agents.state import ReadView, Snapshot, Stored, adopted, read_view, snapshot, stored
@@ -27,7 +27,7 @@ from everhold.core.graph import Node, NodeKind, blocks, text
 from everhold.core.ledger import Ledger
 from everhold.core.message import Message, Role, encode
 from everhold.core.query import FOR_PEOPLE
-from everhold.core.status import Finished, OpenQuery, Paused, Status
+from everhold.core.status import Finished, OpenQuery, Paused
 from everhold.core.turn import Answered, Settled, TurnOutcome
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.observe import Event, EventKind
@@ -169,7 +169,7 @@ class AgentSession(Framing):
         graph = (await self._told()).graph
         if to is not None:
             await self._reading.node(to)
-        self._refuse_while_asked(await self._runtime.status(self.id))
+        await self._refuse_while_asked()
         if graph.tip == graph.leaf:
             await self._runtime._say(self.id, {"do": "branch", "to": to})
             graph = (await self._told()).graph
@@ -246,7 +246,7 @@ class AgentSession(Framing):
         to, nodes = adopted(graph.path(graph.leaf), state)
         if not nodes and to == graph.leaf:
             return None
-        self._refuse_while_asked(await self._runtime.status(self.id))
+        await self._refuse_while_asked()
         input_id = _new()
         said = [msgspec.to_builtins(node) for node in nodes]
         await self._runtime._say(self.id, {"do": "apply", "id": input_id, "to": to, "nodes": said})
@@ -276,7 +276,7 @@ class AgentSession(Framing):
             if self._reading.input(input_id) is not None:
                 self._same(input_id, said)
                 return input_id
-        self._refuse_while_asked(await self._runtime.status(self.id))
+        await self._refuse_while_asked()
         await self._runtime._say(self.id, {"id": input_id, "content": said, **more})
         return input_id
 
@@ -295,10 +295,10 @@ class AgentSession(Framing):
         if first is not None and not same(blocks(first), said):
             raise KeyConflict(input_id, self.id, "content")
 
-    def _refuse_while_asked(self, status: Status) -> None:
-        people = [query for query in asked(status) if query.kind in FOR_PEOPLE]
+    async def _refuse_while_asked(self) -> None:
+        people = [query for query in await asked_anywhere(self) if query.kind in FOR_PEOPLE]
         if people:
-            raise TurnWaiting(self.id, people[0].id, people[0].kind)
+            raise TurnWaiting(people[0].session_id, people[0].id, people[0].kind)
 
 
 def _new() -> str:

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | `ReadView` | plugins, hosts, people | what was said, where it stands, what it cost | references, the ledger's rows |
 | `Snapshot` | inspection | every node by reference, frames, receipts, the ledger | words, the revision |
-| `Stored` | keeping, applying elsewhere | everything that the handle has read | the revision: it is the store's |
+| `Stored` | keeping, applying elsewhere | all that was read, tools and plugins too | the revision: it is the store's |
 | `Stored`, fresh | the same, to be sure | everything, read anew from the store; damage is an error | |
 """
 
@@ -20,6 +20,7 @@ from everhold.core.codec import JSON
 from everhold.core.conversation import Conversation
 from everhold.core.errors import DamagedGraph
 from everhold.core.graph import Node, NodeKind
+from everhold.core.registry import Manifest, Registry, ToolState
 from everhold.core.turn import Settled
 from everhold.drive.agent.agent import Agent
 
@@ -75,6 +76,8 @@ class Stored(msgspec.Struct, frozen=True):
     leaf: str | None
     turns: list[Settled]
     ledger: list[JSON]
+    tools: ToolState = ToolState(0, ())  # what the model was offered, on the way to the leaf
+    plugins: JSON = None  # what the plugins keep there: their fingerprint, and the state of each
 
     def path(self) -> list[Node]:
         """The nodes from the root to the leaf; raises `DamagedGraph` if one is missing."""
@@ -126,14 +129,32 @@ def snapshot(session_id: str, agent: Agent, reading: Reading) -> Snapshot:
 
 def stored(session_id: str, agent: Agent, told: Conversation) -> Stored:
     """Nodes of settled turns; what a turn under way has said so far is not part of the conversation yet."""
-    pending = {node.id for node in told.graph.path(told.graph.tip)} - {n.id for n in told.graph.path(told.graph.leaf)}
+    path = told.graph.path(told.graph.leaf)
+    pending = {node.id for node in told.graph.path(told.graph.tip)} - {node.id for node in path}
+    kept = [node.content for node in path if node.kind is NodeKind.PLUGIN]
     return Stored(
         **_told(session_id, agent),
         nodes=[msgspec.structs.replace(node, q=None) for node in told.graph.nodes.values() if node.id not in pending],
         leaf=told.graph.leaf,
         turns=list(told.turns),
         ledger=told.spent.report()["rows"],
+        tools=_offered(path),
+        plugins=kept[-1] if kept else None,
     )
+
+
+def _offered(path: Sequence[Node]) -> ToolState:
+    """The tools that the model was told of: a generation for each change, and those that are gone as orphans."""
+    known = Registry()
+    for node in path:
+        if node.kind is NodeKind.PROMPT:
+            content: Any = node.content
+            known.refresh({"offered": [_manifest(one) for one in content.get("tools", [])]})
+    return known.state()
+
+
+def _manifest(told: Any) -> Manifest:
+    return Manifest(told["name"], told["name"], told.get("description", ""), told.get("input_schema", {}))
 
 
 def adopted(path: Sequence[Node], state: Stored) -> tuple[str | None, list[Node]]:

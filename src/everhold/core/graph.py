@@ -213,9 +213,15 @@ def applicable(given: JSON) -> list[Node]:
             sound = node.role is not None and bool(blocks(content))
         else:
             sound = isinstance(content, dict) and (node.kind is not NodeKind.FRAME or "reason" in content)
+            sound = sound and (node.kind is not NodeKind.PROMPT or _tells_of_tools(content))
         if not sound:
             raise DamagedGraph(node.id, f"it is no {node.kind} as it stands")
     return nodes
+
+
+def _tells_of_tools(content: dict[str, JSON]) -> bool:
+    tools = content.get("tools", [])
+    return isinstance(tools, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in tools)
 
 
 def blocks(content: JSON) -> list[JSON]:

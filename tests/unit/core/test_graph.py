@@ -180,7 +180,8 @@ def test_trimming_keeps_the_way_to_the_tip_and_forgets_the_rest():
 def test_nodes_that_are_handed_in_are_looked_at():
     frame = {"id": "9.0", "kind": "frame", "content": {"reason": "compaction"}}
     message = {"id": "9.1", "role": "user", "content": "words"}
-    assert [node.id for node in applicable([frame, message])] == ["9.0", "9.1"]
+    prompt = {"id": "9.2", "kind": "prompt", "content": {"tools": [{"name": "look"}]}}
+    assert [node.id for node in applicable([frame, message, prompt])] == ["9.0", "9.1", "9.2"]
 
 
 @pytest.mark.parametrize(
@@ -192,6 +193,8 @@ def test_nodes_that_are_handed_in_are_looked_at():
         [{"id": "9.0", "role": "user"}],
         [{"id": "9.0", "kind": "frame", "content": {}}],
         [{"id": "9.0", "kind": "prompt", "content": "words"}],
+        [{"id": "9.0", "kind": "prompt", "content": {"tools": 5}}],
+        [{"id": "9.0", "kind": "prompt", "content": {"tools": [{"description": "no name"}]}}],
     ],
 )
 def test_what_is_no_conversation_is_damage(given):

@@ -250,7 +250,7 @@ class Life:
             self.plugged.adopt_if(answer)
             wanted = answer["options"]
         layer_of(wanted.get("prompt"))
-        self.toolbox.offer.access(wanted.get("tools"))
+        self.toolbox.offer.access(wanted.get("tools"), self.plugged.fingerprint)
         self.options.set(frame, wanted, everywhere=everywhere)
         if wanted != before:
             self.tell("after_config", before, wanted)

@@ -99,7 +99,7 @@ class Models:
 
     def told(self) -> str | None:
         """The node that has what the model is told beside the messages; a new one where that has changed."""
-        self._life.toolbox.offer.access(self._life.effective.get("tools"))
+        self._life.toolbox.offer.access(self._life.effective.get("tools"), self._life.plugged.fingerprint)
         known = self._life.graph.last(NodeKind.PROMPT)
         recorded = self._life.ctx.recorded()
         if recorded is not None:

@@ -63,6 +63,7 @@ class Offer:
         self._sources = Shelf()
         self._surface = Surface({"agent": Shelf(tools), "sources": self._sources})
         self._given: JSON = None  # the option that holds now
+        self._plugins = ""  # the fingerprint of the plugins
         self._now = self._surface.catalog()
         self._found: dict[str, None] = {}
         self._search = Search(self)
@@ -73,11 +74,14 @@ class Offer:
         self._tools = {**self._own, **brought}
         self._sources.put(list(brought.values()))
         self._surface.refresh()
-        self._now = self._surface.catalog()
+        self._now = self._surface.catalog(self._plugins)
 
-    def access(self, given: JSON) -> None:
-        """Take the option `tools` into account; raises `BadArguments` for what is none, and changes nothing."""
-        if given == self._given:  # as nearly always: nothing is put together again
+    def access(self, given: JSON, plugins: str = "") -> None:
+        """Take the option `tools` into account, and the fingerprint of the plugins.
+
+        Raises `BadArguments` for what is no such option, and changes nothing.
+        """
+        if (given, plugins) == (self._given, self._plugins):  # as nearly always: nothing is put together again
             return
         wanted = access_of(given)
         unknown = [name for name in wanted.extra if name not in self._extra]
@@ -89,8 +93,8 @@ class Offer:
             include_base=not wanted.only_extra,
             hidden=wanted.hidden,
         )
-        self._added, self._given = wanted.extra, given
-        self._now = self._surface.catalog()
+        self._added, self._given, self._plugins = wanted.extra, given, plugins
+        self._now = self._surface.catalog(plugins)
 
     @property
     def catalog(self) -> Catalog:

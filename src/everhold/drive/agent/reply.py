@@ -53,9 +53,25 @@ def understood(said: JSON, where: str) -> Reply:
     found = blocks(said)
     if not found or not all(isinstance(block, dict) for block in found):
         raise AnswerFailed("the model said nothing that can be used", "empty_response")
-    parts: list[Any] = found
-    uses = [block for block in parts if block.get("type") == "tool_use"]
-    return Reply(text(said), [ToolCall(str(one["id"]), str(one["name"]), one.get("input", {})) for one in uses])
+    parts = _told_apart(found, where)
+    calls = [ToolCall(one["id"], one["name"], one.get("input", {})) for one in parts if one.get("type") == "tool_use"]
+    return Reply(text(said), calls, None if parts == found else parts)
+
+
+def _told_apart(parts: list[Any], where: str) -> list[Any]:
+    """Blocks in which each call has an id of its own: results are known by it. Those that have one keep it."""
+    kept: list[Any] = []
+    known: set[str] = set()
+    for block in parts:
+        if block.get("type") == "tool_use":
+            if not isinstance(block.get("name"), str):
+                raise AnswerFailed("a tool call needs a name and an input", "bad_tool_call")
+            id = block.get("id")
+            if not isinstance(id, str) or not id or id in known:
+                block = {**block, "id": f"call-{where}-{len(known)}"}
+            known.add(block["id"])
+        kept.append(block)
+    return kept
 
 
 def _written(said: str) -> JSON:
@@ -72,13 +88,12 @@ def _written(said: str) -> JSON:
 def _simple(said: dict[str, JSON], where: str) -> Reply:
     words = said.get("text") or ""
     kept: list[JSON] = [{"type": "text", "text": words}] if words else []
-    calls: list[ToolCall] = []
-    for index, one in enumerate(said.get("tool_calls") or []):
-        if not isinstance(one, dict) or not isinstance(one.get("name"), str):
+    for one in said.get("tool_calls") or []:
+        if not isinstance(one, dict):
             raise AnswerFailed("a tool call needs a name and an input", "bad_tool_call")
-        call = ToolCall(str(one.get("id") or f"call-{where}-{index}"), one["name"], one.get("input", {}))
-        calls.append(call)
-        kept.append({"type": "tool_use", "id": call.id, "name": call.name, "input": call.input})
+        kept.append({"type": "tool_use", "id": one.get("id"), "name": one.get("name"), "input": one.get("input", {})})
     if not kept:
         raise AnswerFailed("the model said nothing that can be used", "empty_response")
+    kept = _told_apart(kept, where)
+    calls = [ToolCall(one["id"], one["name"], one["input"]) for one in kept if one["type"] == "tool_use"]
     return Reply(words, calls, kept)
