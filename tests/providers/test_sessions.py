@@ -1,10 +1,12 @@
 """Models in sessions: what they say is journaled once, and what they cannot do leaves the session whole."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import everhold
@@ -160,6 +162,43 @@ async def test_an_agent_without_a_model_waits_for_whoever_answers(tmp_path: Path
             await runtime.run(agent(task="Well?"), key="w")
         await runtime.answer(waiting.value.session_id, "By hand.")
         assert await runtime.run(agent(task="Well?"), key="w") == "By hand."
+
+
+class Census(msgspec.Struct):
+    city: str
+    people: int
+
+
+@ways
+async def test_an_agent_comes_to_a_value_and_what_does_not_fit_goes_back(
+    server: Server, way: str, tmp_path: Path
+) -> None:
+    """`returns=`: the model is told the form beside its tools, and of words that do not fit what is wrong."""
+    agent = Agent(server.name(way), tools=[population], returns=Census, name=f"returning_{way}")
+    server.script(
+        Reply("", tools=[("call-1", "population", {"city": "Paris"})]),
+        Reply("Two million."),
+        Reply('{"city": "Paris", "people": "many"}'),
+        Reply('```json\n{"city": "Paris", "people": 2000000}\n```'),
+    )
+    async with everhold.open(tmp_path / "a.db") as runtime:
+        turn = await (await runtime.session(agent, "talk")).send("How many people live in Paris?")
+        assert (turn.outcome, turn.value) == (Answered({"city": "Paris", "people": 2000000}), turn.outcome.value)
+
+    told = [json.dumps(request.body) for request in server.requests]
+    assert len(told) == 4 and all("JSON Schema" in one and "people" in one for one in told)
+    assert ["This does not fit" in one for one in told] == [False, False, True, True]
+    assert "people should be" in told[3]
+
+
+async def test_an_agent_that_never_comes_to_a_value_fails_its_turn(server: Server, tmp_path: Path) -> None:
+    """After two repairs; the conversation goes on."""
+    agent = Agent(server.name("anthropic"), returns=Census, name="never_returning")
+    server.script(*[Reply("Many.")] * 3, Reply('{"city": "Rome", "people": 3}'))
+    async with everhold.open(tmp_path / "a.db") as runtime:
+        session = await runtime.session(agent, "talk")
+        assert (await session.send("Well?")).outcome.code == "answer_refused"
+        assert (await session.send("And now?")).value == {"city": "Rome", "people": 3}
 
 
 async def test_a_provider_that_fails_ends_the_turn_and_not_the_conversation(server: Server, tmp_path: Path) -> None:

@@ -264,6 +264,7 @@ async def test_a_fork_during_a_turn_is_one_of_the_turns_before():
 
 
 async def test_send_waits_as_long_as_it_is_told():
+    """Who says something need not wait for the turn, and what was said is kept (D8)."""
     answer = asyncio.Event()
 
     async def slow(query):

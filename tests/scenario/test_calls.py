@@ -276,7 +276,7 @@ async def test_a_process_that_is_open_takes_over(tmp_path):
 
 
 async def test_a_worker_that_was_idle_for_long_is_not_dead(tmp_path):
-    """Before it marks an effect it says that it lives, however long ago it last did."""
+    """Before it marks an effect it says that it lives, however long ago it last did (D17)."""
     clock = ManualClock()
     async with opened(tmp_path, clock=clock) as first, opened(tmp_path, clock=clock, recover=False) as second:
         world.goes_on.set()

@@ -13,7 +13,6 @@ import functools
 import inspect
 import logging
 import os
-import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -39,6 +38,7 @@ from everhold.core.schema import read, unfit
 from everhold.core.session import State
 from everhold.core.status import Raised
 from everhold.drive import doubt
+from everhold.drive.alive import gone, here
 from everhold.drive.completion import Completions
 from everhold.drive.live import Live, is_noticed
 from everhold.drive.sessions import Sessions
@@ -237,13 +237,13 @@ class Dispatch:
     def _lives(self, worker: Worker) -> bool:
         if worker.seen_at + self._ttl <= self._clock.now():
             return False
-        return worker.host != socket.gethostname() or not _gone(worker.pid)
+        return worker.host != here() or not gone(worker.pid)
 
     async def introduce(self) -> None:
         """Be known to live before a mark is made in this process's name, and for as long as it works."""
         now = self._clock.now()
         if not self._known or now >= self._beaten + self._ttl / 3:
-            await self._sessions.store.beat(Worker(self.worker, socket.gethostname(), os.getpid(), now))
+            await self._sessions.store.beat(Worker(self.worker, here(), os.getpid(), now))
             self._known, self._beaten = True, now
 
     async def release(self) -> None:
@@ -402,22 +402,3 @@ def _annotated(effect: Callable[[], Any]) -> Any:
         return typing.get_type_hints(function).get("return")
     except Exception:  # an annotation only a type checker can resolve: the result must be plain JSON
         return None
-
-
-def _gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return _undead(pid)
-
-
-def _undead(pid: int) -> bool:
-    """Whether a process has ended and only nobody has taken note of it: common where a container has no init."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
-    except OSError:
-        return False

@@ -15,6 +15,7 @@ from everhold.core.journal import Opened, open_queries
 from everhold.core.query import FOR_PEOPLE, Kind, Query, Rerun
 from everhold.core.session import State
 from everhold.core.status import Raised, Returned, Stopped
+from everhold.drive.alive import named
 from everhold.drive.live import rebuild
 from everhold.ports.program import Host
 from everhold.ports.store import Record, Worker
@@ -112,7 +113,7 @@ class _Told:
 
     def _worked_on(self, entry: Opened, worker: str, since: float) -> None:
         query, row = entry.query, self._workers.get(worker)
-        where = f"process {row.pid} on {row.host}" if row is not None else "a process"
+        where = f"process {row.pid} on {named(row.host)}" if row is not None else "a process"
         what = query.name or query.kind
         if worker in self._living:
             self.because.append(f"{where} works on {what} ({query.id}) since {_span(self._now - since)}.")

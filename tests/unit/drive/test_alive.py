@@ -1,0 +1,57 @@
+"""Who is alive: what a process id says, and where it says nothing."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everhold.drive import alive
+from everhold.ports.store import Worker
+from everhold.stores.memory import MemoryStore
+from everhold.testing.clock import ManualClock
+from tests.scenario.house import TTL, opened
+
+
+@pytest.fixture
+def dead():
+    """The id of a process that is not there any more."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return ended.pid
+
+
+def test_a_process_that_ended_is_gone(dead):
+    assert alive.gone(dead)
+    assert not alive.gone(os.getpid())
+
+
+def test_people_are_told_the_name_only():
+    assert alive.named("shop-1/6d1b6dea-4026531836") == "shop-1"
+    assert alive.named("written-before") == "written-before"
+
+
+def test_where_nothing_is_known_beside_the_name(monkeypatch):
+    """Not every system says when it was started."""
+    alive.here.cache_clear()
+    monkeypatch.setattr(alive, "Path", lambda text: Path("/nowhere"))
+    try:
+        assert alive.here() == f"{socket.gethostname()}/"
+    finally:
+        alive.here.cache_clear()
+
+
+@pytest.mark.parametrize("elsewhere", ["{name}/6d1b6dea-1", "{name}/", "{name}", "other"])
+async def test_a_process_of_another_container_lives_until_its_time_is_over(dead, elsewhere):
+    """D18: a machine or container of the same name has process ids of its own; there only the clock decides."""
+    clock, store = ManualClock(), MemoryStore()
+    async with opened(on=store, clock=clock) as runtime:
+        name = alive.named(alive.here())
+        await store.beat(Worker("near", alive.here(), dead, clock.now()))
+        await store.beat(Worker("far", elsewhere.format(name=name), dead, clock.now()))
+        assert await runtime._dispatch.alive() >= {"far"}
+        assert "near" not in await runtime._dispatch.alive()
+        clock.advance(TTL)
+        assert "far" not in await runtime._dispatch.alive()
