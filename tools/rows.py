@@ -41,6 +41,28 @@ ROWS = {
     32: "history in order, and nothing that could not be replayed",
     33: "what tools say beside their results, delivered once",
 }
+#: What went wrong in its first version, and what is so here. Tests name them: "(D5)".
+DEFECTS = {
+    1: "the id of a frame is derived, never random",
+    2: "tools that change below an overlay are seen, also where the overlay is the same",
+    3: "few catalogs are remembered",
+    4: "what was set live survives being read anew",
+    5: "a refresh reads only what is new",
+    6: "a reset has one meaning: nothing is shown of before, and history, usage and options stay",
+    7: "who let another process do its work can go on",
+    8: "who says something need not wait for the turn",
+    9: "what was spent is never lost, also where a turn did not end well",
+    10: "a change of the memory store lands whole or not at all",
+    11: "an input that could not be kept is an error for whoever sent it",
+    12: "a commit that is repeated finds its receipt, with the same ids",
+    13: "a snapshot that failed leaves the old fingerprint",
+    14: "no id inside a turn is random",
+    15: "`accept_finish` decides whether a program may end the turn",
+    16: "errors have types and codes, also those of turns",
+    17: "who is slow but alive loses nothing to a clock",
+    18: "a process id says nothing in another container",
+}
+_NAMES = re.compile(r"\bD(\d+)\b")
 _SAYS = re.compile(r"\bRows? ((?:(?:D|§)?\d+(?:, | and )?)+)")
 
 
@@ -52,6 +74,17 @@ def shown(root: Path = ROOT) -> dict[int, list[str]]:
         for name, words in _tests(ast.parse(file.read_text(encoding="utf-8"))):
             for row in sorted(_rows(words)):
                 found.setdefault(row, []).append(f"{file.relative_to(root).as_posix()}::{name}")
+    return dict(sorted(found.items()))
+
+
+@cache
+def mended(root: Path = ROOT) -> dict[int, list[str]]:
+    """Defect → ids of the tests that name it."""
+    found: dict[int, list[str]] = {}
+    for file in sorted((root / "tests").rglob("test_*.py")):
+        for name, words in _tests(ast.parse(file.read_text(encoding="utf-8"))):
+            for number in sorted({int(one) for one in _NAMES.findall(words)}):
+                found.setdefault(number, []).append(f"{file.relative_to(root).as_posix()}::{name}")
     return dict(sorted(found.items()))
 
 
@@ -68,9 +101,17 @@ def _rows(words: str) -> set[int]:
 
 def table() -> str:
     """The table: row, what it is about, and the tests that show it."""
-    found = shown()
-    lines = ["| row | about | shown by |", "|---|---|---|"]
-    for row, about in ROWS.items():
-        tests = "<br>".join(f"`{name.removeprefix('tests/')}`" for name in found.get(row, []))
-        lines.append(f"| {row} | {about} | {tests} |")
-    return "\n".join(lines)
+    return _table("row", "about", {str(row): (about, shown().get(row, [])) for row, about in ROWS.items()})
+
+
+def defects() -> str:
+    """The table: defect, what is so here, and the tests that show it."""
+    return _table("", "here", {f"D{n}": (about, mended().get(n, [])) for n, about in DEFECTS.items()})
+
+
+def _table(first: str, second: str, lines: dict[str, tuple[str, list[str]]]) -> str:
+    found = [f"| {first} | {second} | shown by |", "|---|---|---|"]
+    for name, (about, tests) in lines.items():
+        listed = "<br>".join(f"`{one.removeprefix('tests/')}`" for one in tests)
+        found.append(f"| {name} | {about} | {listed} |")
+    return "\n".join(found)

@@ -277,7 +277,7 @@ async def test_usage_includes_a_turn_under_way_and_never_decreases():
 
 
 async def test_a_turn_that_settled_is_never_done_again():
-    """Row 12 and 17: another runtime on the same store asks nothing, calls nothing, and has the same receipt."""
+    """Row 12 and D12: another runtime on the same store asks nothing, calls nothing, and has the same receipt."""
     CALLED.clear()
     store = MemoryStore()
     async with opened(on=store, llm=rings) as runtime:
@@ -289,7 +289,7 @@ async def test_a_turn_that_settled_is_never_done_again():
     async with opened(on=store, llm=refuses) as runtime:
         session = await runtime.session(ringer, "chat")
         assert await session.send("go", id="i") == first
-        assert first.settled.leaf == (await session.history())[-1].id  # D12: ids are derived, not minted
+        assert first.settled.leaf == (await session.history())[-1].id  # derived, not minted
     assert CALLED == [1]
 
 

@@ -133,14 +133,16 @@ async def test_an_id_means_the_same_turn_while_the_first_still_runs():
 
 
 async def test_an_id_means_the_same_turn_in_another_process(tmp_path):
-    """Both send before either has heard of the other; the conversation itself takes the input once."""
+    """Both send before either has heard of the other; the conversation takes the input once, and both go on (D7)."""
     async with opened(tmp_path, llm=echoes) as here:
         session = await here.session(echo, "chat")
         async with opened(tmp_path, clock=here.clock, llm=echoes, replay=False) as there:
             other = await there.session(echo, "chat")
             turns = await asyncio.gather(session.send("work", id="i"), other.send("work", id="i"))
+            await other.send("more")
         assert turns[0] == turns[1]
-        assert words(await session.history()) == ["work", "You said: work"]
+        assert (await session.send("last")).text == "You said: last"
+        assert words(await session.history())[::2] == ["work", "more", "last"]
 
 
 async def test_the_same_input_said_twice_to_the_program_is_one_turn():

@@ -2,9 +2,10 @@
 
 import pytest
 
+from everhold.core.errors import Overtaken
 from everhold.core.query import Kind
 from everhold.core.status import Returned
-from everhold.ports.store import Effect, Letter, Problem
+from everhold.ports.store import Effect, Letter, Problem, Write
 from everhold.stores.memory import MemoryStore
 from everhold.testing.conformance.build import ask, begin, branch, end, mark, move, notice
 
@@ -41,6 +42,20 @@ async def test_a_fork_holds_nothing_of_its_own():
 
     assert store._sessions["s-2"].rows == []
     assert store.stats()["deliveries"] == 4
+
+
+async def test_a_change_that_is_refused_at_its_end_has_taken_nothing():
+    """D10: what was to be read and closed is still there when a later part of the same change is overtaken."""
+    store = MemoryStore()
+    record = await mark(store, await begin(store, "s-1", ask(0)), letters=[Letter("signal", 1, 1.0)], tip={"mail": 1})
+    record = await mark(store, record, effects=[Effect(0, "ada", 1.0)])
+    read = [letter.id for letter in record.letters]
+
+    with pytest.raises(Overtaken):
+        await mark(store, record, read=read, closed=[0], tip={"mail": 0}, writes=[Write("n", "k", [1], 7)])
+
+    assert await store.load("s-1") == record
+    assert len(record.letters) == len(record.effects) == 1
 
 
 async def test_the_buried_stay_as_long_as_they_are_needed():
