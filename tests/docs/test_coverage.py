@@ -1,7 +1,10 @@
 """Every row of the table of coverage is shown by a test that is there and that runs."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,19 @@ def test_the_page_names_tests_that_exist_and_are_not_skipped() -> None:
         assert len(found) == 1, (file, name)
         marks = " ".join(ast.unparse(mark) for mark in found[0].decorator_list)  # type: ignore[attr-defined]
         assert "skip" not in marks and "xfail" not in marks, (file, name)
+
+
+def test_a_test_that_shows_a_row_and_is_skipped_has_failed(tmp_path: Path) -> None:
+    """Whatever made it skip: in a run of all tests, each that the page names has run."""
+    name = "tests/scenario/test_turns.py::test_a_turn_is_answered"
+    skip = tmp_path / "skips_all.py"
+    skip.write_text("import pytest\ndef pytest_runtest_setup(item): pytest.skip('today')\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "skips_all", "-p", "no:randomly", name]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.returncode == 1, done.stdout
+    assert "says that it shows something" in done.stdout
 
 
 def test_a_row_is_found_in_the_words_of_a_docstring() -> None:
