@@ -25,14 +25,14 @@ def server() -> Iterator[Server]:
         yield found
 
 
-def everhold(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def everhold(*words: str, cwd: Path, said: str = "") -> subprocess.CompletedProcess[str]:
     keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "EVERHOLD_DATABASE_URL")
     env = {name: value for name, value in os.environ.items() if name not in keys}
     return subprocess.run(
         [sys.executable, "-m", "everhold", *words],
         cwd=cwd,
         env=env,
-        stdin=subprocess.DEVNULL,
+        input=said,
         capture_output=True,
         text=True,
         timeout=110,
@@ -53,6 +53,19 @@ def test_run_asks_the_model_that_is_named(server: Server, folder: Path) -> None:
 
     assert (done.returncode, done.stdout.strip().splitlines()[-1]) == (0, "Paris."), done.stderr
     assert done.stderr.count("Warning") == 0
+
+
+def test_run_and_chat_hold_an_agent_with_the_model_that_is_named(server: Server, folder: Path) -> None:
+    """`run` does a task, `chat` holds a conversation."""
+    (folder / "agents.py").write_text('import everhold\n\nagent = everhold.Agent(instructions="Be brief.")\n')
+    server.script(Reply("Done."), Reply("Hello."))
+    model = ("-d", "a.db", "--model", server.name("anthropic", "the-named"))
+    ran = everhold("run", "agents.py:agent", "task=Do it.", *model, cwd=folder)
+    talked = everhold("chat", "agents.py:agent", *model, cwd=folder, said="Hi.\n")
+
+    assert (ran.returncode, ran.stdout.strip().splitlines()[-1:]) == (0, ["Done."]), ran.stderr
+    assert (talked.returncode, "Hello." in talked.stdout) == (0, True), talked.stderr
+    assert [request.body["model"] for request in server.requests] == ["the-named"] * 2
 
 
 def test_a_missing_key_is_said_before_anything_is_begun(folder: Path) -> None:
