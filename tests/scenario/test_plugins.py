@@ -449,6 +449,15 @@ async def test_a_plugin_may_finish_a_turn():
     assert (turn.outcome, turn.value) == (Answered({"n": 1}), {"n": 1})
 
 
+async def test_a_plugin_finishes_with_what_the_agent_returns():
+    """Row 27: a value that does not fit is no answer, whoever gave it."""
+    agent = held(made("before_turn", lambda self, moment: Finish({"n": 1})), returns=int)
+    turn, _, _ = await said(agent)
+    assert turn.outcome.code == "answer_refused" and "probe finished" in turn.outcome.error
+    turn, _, _ = await said(held(made("before_turn", lambda self, moment: Finish(5)), returns=int))
+    assert turn.value == 5
+
+
 # ---- asking a model beside the conversation
 
 

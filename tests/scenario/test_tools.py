@@ -695,9 +695,14 @@ async def test_calls_of_one_id_are_told_apart():
         assert calls[0]["id"] == "same" and len({one["id"] for one in calls}) == 3
 
 
-async def test_a_call_without_a_name_fails_the_turn_and_not_the_session():
+@pytest.mark.parametrize(
+    "said",
+    [{"content": [{"type": "tool_use", "id": "x", "input": {}}]}, {"tool_calls": 5}, {"tool_calls": [{"input": {}}]}],
+    ids=["block", "number", "simple"],
+)
+async def test_a_call_without_a_name_fails_the_turn_and_not_the_session(said):
     """What a host wrote wrong is an outcome; the conversation goes on."""
-    model = Scripted({"content": [{"type": "tool_use", "id": "x", "input": {}}]}, "Better.")
+    model = Scripted(said, "Better.")
     async with opened(llm=model) as runtime:
         session = await runtime.session(noting, "nameless")
         assert (await session.send("Go.")).outcome.code == "bad_tool_call"

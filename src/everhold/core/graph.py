@@ -238,8 +238,8 @@ def blocks(content: JSON) -> list[JSON]:
 
 def text(content: JSON) -> str:
     """The words among what was said."""
-    found = (block.get("text") for block in blocks(content) if isinstance(block, dict) and block.get("type") == "text")
-    return "".join(str(words) for words in found)
+    found = [block for block in blocks(content) if isinstance(block, dict) and block.get("type") == "text"]
+    return "".join(str(block.get("text", "")) for block in found)
 
 
 def whole(node: Node, answers: Mapping[int, JSON]) -> Node:

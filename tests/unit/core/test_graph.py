@@ -200,3 +200,7 @@ def test_nodes_that_are_handed_in_are_looked_at():
 def test_what_is_no_conversation_is_damage(given):
     with pytest.raises(DamagedGraph):
         applicable(given)
+
+
+def test_a_block_without_words_says_nothing():
+    assert text([{"type": "text"}, {"type": "text", "text": "here"}]) == "here"

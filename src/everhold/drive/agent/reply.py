@@ -88,7 +88,8 @@ def _written(said: str) -> JSON:
 def _simple(said: dict[str, JSON], where: str) -> Reply:
     words = said.get("text") or ""
     kept: list[JSON] = [{"type": "text", "text": words}] if words else []
-    for one in said.get("tool_calls") or []:
+    wanted = said.get("tool_calls") or []
+    for one in wanted if isinstance(wanted, list) else [None]:
         if not isinstance(one, dict):
             raise AnswerFailed("a tool call needs a name and an input", "bad_tool_call")
         kept.append({"type": "tool_use", "id": one.get("id"), "name": one.get("name"), "input": one.get("input", {})})

@@ -127,7 +127,7 @@ class Rounds:
             case Abort(reason=reason):
                 raise Stop(TurnAborted(plugin, reason))
             case Finish(value=value):
-                raise Stop(Answered(value))
+                raise Stop(self._valued(value, plugin))
             case AddMessages(messages=messages):
                 frames.add(life, messages)
                 return bool(messages)
@@ -192,13 +192,20 @@ class Rounds:
 
     def _finished(self, value: JSON) -> TurnOutcome:
         """A tool ended the turn, with a value in the place of the model's last words."""
-        returns = self.life.agent.returns
+        outcome = self._valued(value, "a tool")
+        if isinstance(outcome, Answered):
+            self.life.say(Role.ASSISTANT, None, value if isinstance(value, str) and value else dumps(value))
+        return outcome
+
+    def _valued(self, value: JSON, who: str) -> TurnOutcome:
+        """The outcome where somebody else than the model says what the turn came to: it has to fit, too."""
+        recorded, returns = self.life.ctx.recorded(), self.life.agent.returns
+        if recorded is not None and recorded.settled is not None:  # whatever the agent returns by now
+            return recorded.settled.outcome
         try:
-            found = value if returns is None else read(value, schema_of(returns))
+            return Answered(value if returns is None else read(value, schema_of(returns)))
         except AnswerRefused as error:
-            return TurnFailed(f"a tool finished with what does not fit: {error}", error.code)
-        self.life.say(Role.ASSISTANT, None, value if isinstance(value, str) and value else dumps(value))
-        return Answered(found)
+            return TurnFailed(f"{who} finished with what does not fit: {error}", error.code)
 
     @staticmethod
     def wanted(returns: Any) -> str:
