@@ -3,6 +3,10 @@
 import sys
 
 import everhold
+from everhold.plugins.approval import Approval
+from everhold.plugins.budget import Allowance
+from everhold.plugins.compaction import Compaction
+from everhold.plugins.redaction import Redaction
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
 from tests.scenario.house import opened
@@ -57,6 +61,23 @@ async def costs(session, turns):
 async def silently(session, turns):
     for _ in range(turns):
         await session.send("q" * WORDS)
+
+
+careful = everhold.Agent(
+    instructions="Be brief.",
+    plugins=[Allowance(session_tokens=10**12), Approval("pay"), Compaction(10**9), Redaction()],
+    name="careful_speaker",
+)
+
+
+async def test_plugins_cost_the_same_in_a_late_turn():
+    """Also one that looks at all of the frame: what it has seen it does not look at again."""
+    async with opened(llm=answers, replay=False) as runtime:
+        session = await runtime.session(careful, "long")
+        await silently(session, 5)
+        early = await costs(session, 9)
+        await silently(session, 300)
+        assert await costs(session, 9) <= 1.2 * early
 
 
 async def test_a_late_turn_costs_what_an_early_one_costs():

@@ -362,3 +362,15 @@ async def test_a_secret_is_nowhere_in_what_is_stored():
         turn = await session.send(f"Is it {secret}?")
         kept = repr(await runtime.store.load(session.id))
         assert turn.text == f"It is {REDACTED}." and secret not in kept and kept.count(REDACTED) >= 5
+
+
+def test_a_frame_is_measured_once_and_another_one_anew():
+    """What was measured is known by its last message; a conversation that was moved has others."""
+
+    def said(*words):
+        return [{"role": "user", "content": [{"type": "text", "text": each}]} for each in words]
+
+    plugin, frame = Compaction(), said("one", "two " * 50)
+    longer = [*frame, *said("three " * 20)]
+    for messages in (frame, longer, longer[:1], said("one", "another " * 90), said("one"), []):
+        assert plugin._size(messages) == size(messages)

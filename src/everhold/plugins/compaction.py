@@ -32,6 +32,7 @@ class Compaction(Plugin):
     """Compacts when a frame has grown to `at` of the window (in tokens), and keeps the last `keep` of it as it is."""
 
     name: ClassVar[str] = "compaction"
+    _measured: tuple[int, JSON, int] = (0, None, 0)  # so many messages, the last of them, and their size
 
     def __init__(
         self, window: int = 100_000, *, at: float = 0.8, keep: float = 0.2, summary: int = 1024, prompt: str = PROMPT
@@ -69,7 +70,20 @@ class Compaction(Plugin):
         return Ask(f"{excerpt(messages, room)}\n\n{prompt}", SOURCE, max_tokens=self._summary)
 
     def _is_full(self, moment: Moment) -> bool:
-        return max(moment.context, size(moment.messages)) >= self._at
+        return moment.context >= self._at or self._size(moment.messages) >= self._at
+
+    def _size(self, messages: list[JSON]) -> int:
+        """The size of a frame; what was measured before is not measured again.
+
+        A conversation only grows, and one that was moved is put together anew: the same message in the same place has
+        the same ones before it.
+        """
+        count, last, known = self._measured
+        if not 0 < count <= len(messages) or messages[count - 1] is not last:
+            count, known = 0, 0
+        known += size(messages[count:])
+        self._measured = (len(messages), messages[-1] if messages else None, known)
+        return known
 
 
 def cut_point(messages: list[JSON], most: int) -> int:
