@@ -5,6 +5,7 @@ import pytest
 from everhold.core.errors import BadArguments
 from everhold.core.turn import TurnFailed
 from everhold.drive.agent.agent import Agent
+from everhold.drive.agent.offer import Offer
 from everhold.ports.tool import Tool, tool
 from tests.scenario.house import opened
 from tests.scenario.talk import Scripted, told, use
@@ -164,3 +165,16 @@ async def test_where_there_are_few_nothing_is_searched():
         session = await runtime.session(agent, "chat")
         await session.send("Dig.")
         assert told(await session.history()) == ["Error: there is no tool 'search_tools'; the tools are: dig, look"]
+
+
+def test_a_catalog_is_of_its_plugins():
+    """Row 21: the fingerprint of the plugins is the fourth part of its key; what is known is not put together again."""
+    offer = Offer([])
+    first = offer.catalog
+    offer.access(None, "fingerprint")
+    second = offer.catalog
+    offer.access(None)
+    assert first is not second and offer.catalog is first
+    offer.access(None, "fingerprint")
+    offer.also([])
+    assert offer.catalog is second
