@@ -8,11 +8,17 @@ time: a busy machine is not a failure.
 
 import asyncio
 import inspect
+import signal
 from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# A shell without a terminal starts what is in its background deaf to Ctrl-C, and so would be all that tests start.
+for one, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(one) is signal.SIG_IGN:
+        signal.signal(one, usual)
 
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")

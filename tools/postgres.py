@@ -128,7 +128,11 @@ class Program:
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(how)
-            process.wait(30)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def close(self) -> None:
         self.stop(signal.SIGQUIT)

@@ -239,6 +239,15 @@ def _megabytes(pid: int, which: str = "VmHWM") -> int:
     return next((int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith(which)), 0)
 
 
+def _printed(out: Path) -> bool:
+    """Whether the secret is in what was printed: at the latest when the process is gone, which takes its moment."""
+    for _ in range(100):
+        if "the secret" in out.read_text():
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def _facts(report: Path) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     if not report.exists():

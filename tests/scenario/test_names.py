@@ -6,6 +6,7 @@ import everhold
 from everhold.core.status import Finished, Paused
 from everhold.packages.catalog import named
 from everhold.packages.settings import PACKAGES, home, settings
+from everhold.ports.program import REGISTRY
 
 DEBATE = """
 local words = require("words")
@@ -25,6 +26,8 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home" / "share"))
     monkeypatch.delenv("EVERHOLD_DATABASE_URL", raising=False)
+    for key in [key for key in REGISTRY if key[0].startswith(str(tmp_path.parent))]:  # what other tests have loaded
+        monkeypatch.delitem(REGISTRY, key)
     root = tmp_path / "project"
     root.mkdir()
     (root / "everhold.toml").write_text("database = 'app.db'\npackages_path = ['lua']\n")
