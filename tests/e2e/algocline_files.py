@@ -227,30 +227,30 @@ PACKAGES = [
     Row("alc_pkg_scaffold", {"name": "Bad-Name"}, Refused("invalid package name 'Bad-Name'")),
     Row(
         "alc_pkg_scaffold",
-        {"name": "fresh", "target_dir": "{project}/work", "description": "New."},
-        Json({"status": "ok", "path": "{project}/work/fresh/init.lua", "bytes_written": ..., "test_path": ...}),
+        {"name": "fresh", "target_dir": "{project}/own", "description": "New."},
+        Json({"status": "ok", "path": "{project}/own/fresh/init.lua", "bytes_written": ..., "test_path": ...}),
     ),
     Row(
         "alc_pkg_scaffold",
-        {"name": "fresh", "target_dir": "{project}/work"},
-        Refused("package skeleton already exists at {project}/work/fresh/init.lua"),
+        {"name": "fresh", "target_dir": "{project}/own"},
+        Refused("package skeleton already exists at {project}/own/fresh/init.lua"),
     ),
     # a folder that is worked on, for this project
     Row("alc_pkg_link", {"path": "{project}/none"}, Refused("Path is not a directory: {project}/none")),
     Row(
         "alc_pkg_link",
-        {"path": "{project}/work", "scope": "planet"},
+        {"path": "{project}/own", "scope": "planet"},
         Refused("invalid scope 'planet': expected one of global, variant"),
     ),
     Row(
         "alc_pkg_link",
-        {"path": "{project}/work/fresh", "name": "mine", "scope": "variant"},
+        {"path": "{project}/own/fresh", "name": "mine", "scope": "variant"},
         Json(
             {
                 "linked": ["mine"],
                 "mode": "single",
                 "scope": "variant",
-                "targets": {"mine": "{project}/work/fresh"},
+                "targets": {"mine": "{project}/own/fresh"},
                 "alc_local_toml": "{project}/alc.local.toml",
             }
         ),
@@ -258,15 +258,15 @@ PACKAGES = [
     Row("alc_advice", {"strategy": "mine", "task": "t"}, asks(...), keep="mine"),
     Row(
         "alc_pkg_link",
-        {"path": "{project}/work/fresh", "scope": "variant", "force": True},
+        {"path": "{project}/own/fresh", "scope": "variant", "force": True},
         Refused("force is not supported with scope 'variant'"),
     ),
     # for this user
     Row(
         "alc_pkg_link",
-        {"path": "{project}/work"},
+        {"path": "{project}/own"},
         Json(
-            {"linked": ["fresh"], "mode": "collection", "scope": "global", "targets": {"fresh": "{project}/work/fresh"}}
+            {"linked": ["fresh"], "mode": "collection", "scope": "global", "targets": {"fresh": "{project}/own/fresh"}}
         ),
     ),
     Row(
@@ -275,7 +275,7 @@ PACKAGES = [
         Json(
             {
                 "packages": [
-                    {"name": "fresh", "linked": True, "link_target": "{project}/work/fresh", "description": "New."}
+                    {"name": "fresh", "linked": True, "link_target": "{project}/own/fresh", "description": "New."}
                 ],
                 "search_paths": ...,
                 "project_root": "{project}",
@@ -285,7 +285,7 @@ PACKAGES = [
     ),
     Row(
         "alc_pkg_link",
-        {"path": "{project}/work/fresh", "name": "twice"},
+        {"path": "{project}/own/fresh", "name": "twice"},
         Refused("Destination '{home}/packages/twice' is a real directory. Use force=true to overwrite."),
     ),
     Row("alc_pkg_unlink", {"name": "twice"}, Refused("Package 'twice' is not a symlink. Use pkg_remove to remove it.")),
@@ -295,12 +295,12 @@ PACKAGES = [
     Row("alc_pkg_install", {"url": "{project}/none"}, Refused("Source directory does not exist: {project}/none")),
     Row(
         "alc_pkg_install",
-        {"url": "{project}/work/fresh"},
+        {"url": "{project}/own/fresh"},
         Json({"installed": ["fresh"], "mode": "local_single", "types_path": ..., "alc_shapes_types_path": ...}),
     ),
     Row(
         "alc_pkg_install",
-        {"url": "{project}/work"},
+        {"url": "{project}/own"},
         Json(
             {
                 "installed": [],
@@ -313,7 +313,7 @@ PACKAGES = [
     ),
     Row(
         "alc_pkg_install",
-        {"url": "{project}/work", "name": "other"},
+        {"url": "{project}/own", "name": "other"},
         Refused("The 'name' parameter is only supported for single-package repos (init.lua at root)."),
     ),
     Row(

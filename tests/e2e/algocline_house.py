@@ -19,7 +19,7 @@ linked_at = "2026-01-01T00:00:00Z"
 
 [package.source]
 type = "local_dir"
-path = "../project/work/fresh"
+path = "../project/own/fresh"
 """
 
 

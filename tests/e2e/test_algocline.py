@@ -198,12 +198,12 @@ FLOW = [
     ),
     Row(
         "alc_pkg_scaffold",
-        {"name": "fresh", "target_dir": "{project}/work"},
+        {"name": "fresh", "target_dir": "{project}/own"},
         Json({"status": "ok", "path": ..., "bytes_written": ..., "test_path": ...}),
     ),
     Row(
         "alc_pkg_link",
-        {"path": "{project}/work", "scope": "variant"},
+        {"path": "{project}/own", "scope": "variant"},
         Json({"linked": ["fresh"], "mode": "collection", "scope": "variant", "targets": ..., "alc_local_toml": ...}),
     ),
     Row("alc_advice", {"strategy": "fresh", "task": "t"}, table.asks(...), keep="fresh"),
