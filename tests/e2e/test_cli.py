@@ -84,7 +84,7 @@ def test_what_init_makes_passes_its_test_and_runs(tmp_path: Path) -> None:
 
 def test_a_killed_run_goes_on_where_it_was(shop: Path) -> None:
     """The command that answers is slow; the process is killed while it runs, and nothing recorded is lost."""
-    slow = f"{sys.executable} -c 'import time; time.sleep(30)'"
+    slow = f"{sys.executable} -c 'import time; time.sleep(60)'"
     process = subprocess.Popen(
         [sys.executable, "-m", "everhold", "run", "shop.py:refund", "order=7", "--key", "k", "--answer-with", slow],
         cwd=shop,
@@ -131,7 +131,7 @@ def test_a_process_without_the_program_can_answer(shop: Path, tmp_path: Path) ->
     assert json.loads(done.stdout)["prompt"] == "Refund 7? it broke"
 
 
-def wait_for(holds: object, timeout: float = 20.0) -> None:
+def wait_for(holds: object, timeout: float = 90.0) -> None:
     deadline = time.monotonic() + timeout
     while not holds():  # type: ignore[operator]
         assert time.monotonic() < deadline
@@ -153,7 +153,7 @@ class Terminal:
         self.text = ""
 
     def until(self, words: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while words not in self.text:
             assert time.monotonic() < deadline, self.text
             self._read()

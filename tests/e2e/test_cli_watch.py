@@ -55,16 +55,16 @@ class Watching:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self._listener.join(10)
+        self._listener.join(60)
 
     def interrupted(self) -> int:
         """Press Ctrl-C; returns how it exits."""
         os.killpg(self.process.pid, signal.SIGINT)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
     @property
     def all(self) -> str:
-        self._listener.join(10)
+        self._listener.join(60)
         return b"".join(self._heard).decode()
 
     def round(self) -> str:

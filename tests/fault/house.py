@@ -123,7 +123,7 @@ async def _grow(runtime: Runtime, n: int) -> None:
 
 async def _settled(runtime: Runtime, session_id: str) -> None:
     """Wait until nothing moves by itself."""
-    for _ in range(2000):
+    for _ in range(20_000):
         await asyncio.sleep(0.001)
         record = await runtime.store.load(session_id, since=-1)
         children = await runtime.sessions(parent=session_id)

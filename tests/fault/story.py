@@ -112,7 +112,7 @@ class Teller:
 
     def __init__(self, runtime: Runtime, clock: ManualClock, path: str, *, strict: bool) -> None:
         self.runtime, self.clock = runtime, clock
-        self.reader = sqlite3.connect(path, timeout=5, isolation_level=None)
+        self.reader = sqlite3.connect(path, timeout=60, isolation_level=None)
         self.strict = strict  # nothing may have happened already
 
     async def quiet(self) -> None:
@@ -241,7 +241,7 @@ async def ended(runtime: Runtime, session_id: str) -> bool:
 def _latest(path: str) -> float:
     if not Path(path).exists():
         return DAWN
-    with contextlib.closing(sqlite3.connect(path, timeout=5)) as connection:
+    with contextlib.closing(sqlite3.connect(path, timeout=60)) as connection:
         try:
             return connection.execute("SELECT max(updated_at) FROM head_1").fetchone()[0] or DAWN
         except sqlite3.OperationalError:
@@ -303,5 +303,5 @@ async def take_poison(path: str) -> None:
     """Run a program whose call ends the process; prints how it stands if this one lives."""
     async with Runtime(SQLiteStore(path)) as runtime:
         session_id = (await runtime.start(poison(), key="poison", wait=0)).session_id
-        status = await runtime.wait(session_id, 20)
+        status = await runtime.wait(session_id, 60)
         print(status.state, status.error)

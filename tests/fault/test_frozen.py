@@ -82,7 +82,7 @@ async def test_a_frozen_database_can_be_answered_and_finished(frozen: Path) -> N
     """Every session in it goes on to its end, timers and kept letters included, and the file stays sound."""
     clock = ManualClock(house.DAWN + 100)
     async with Runtime(SQLiteStore(frozen), clock=clock) as runtime:
-        for _ in range(200):
+        for _ in range(2000):
             await asyncio.sleep(0.01)
             asked = [query for query in await runtime.inbox() if query.kind is not Kind.INPUT]
             for query in asked:
@@ -90,7 +90,7 @@ async def test_a_frozen_database_can_be_answered_and_finished(frozen: Path) -> N
             if not asked and not await runtime.sessions(state="running"):
                 break
         clock.advance(4000)
-        for _ in range(1000):
+        for _ in range(5000):
             if not await runtime.sessions(state=["running", "paused"]):
                 break
             await asyncio.sleep(0.01)

@@ -244,7 +244,7 @@ async def test_a_waiting_process_hears_again_after_a_restart(postgres):
         await restarted(postgres, signal.SIGINT)
         await begin(two, "s-1")
         woken.clear()
-        for n in range(2, 100):
+        for n in range(2, 600):
             if woken.is_set():
                 break
             await begin(two, f"s-{n}")
@@ -461,7 +461,7 @@ async def test_a_pooler_in_between(postgres, caplog):
 
             woken = asyncio.Event()
             one.listen(woken.set)
-            for _ in range(100):
+            for _ in range(600):
                 if one.stats()["hears"] == "by looking":
                     break
                 await asyncio.sleep(0.1)

@@ -46,7 +46,7 @@ async def test_an_answer_is_accepted_without_the_program(tmp_path):
             assert (status.state, status.waiting_for) == ("running", ("its program, to take an accepted answer",))
             assert await runtime.inbox() == []
     async with opened(tmp_path) as runtime:
-        status = await runtime.wait(status.session_id, 5)
+        status = await runtime.wait(status.session_id, 60)
         assert prompts(status) == ["a?", "b?"]
 
 
@@ -58,7 +58,7 @@ async def test_a_runtime_with_the_program_goes_on_by_itself(tmp_path):
         with Away(program):
             async with opened(tmp_path, replay=False, recover=False) as other:
                 await other.answer(status.queries[0], "1")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while prompts(found := await runtime.wait(status.session_id, 1)) != ["a?", "b?"]:
                 pass
         assert ids(found) == ["q-1", "q-2"]
@@ -84,7 +84,7 @@ async def test_answers_are_checked_without_the_program(tmp_path):
                 await runtime.answer(status.session_id, "x", query_id="q-9")
             assert await runtime.answer(status.session_id, 2) == everhold.Accepted(status.session_id, 0)
     async with opened(tmp_path) as runtime:
-        status = await runtime.wait(status.session_id, 5)
+        status = await runtime.wait(status.session_id, 60)
         assert (await runtime.answer(status.queries[0], True)).result == ["1", 1, 2, True]
 
 
@@ -125,8 +125,8 @@ async def test_an_answer_in_time_counts_although_the_program_comes_late(tmp_path
             clock.advance(60)
             await runtime.answer(late.queries[0], "after it")
     async with opened(tmp_path, clock=clock) as runtime:
-        assert (await runtime.wait(early.session_id, 5)).result == "in time"
-        assert (await runtime.wait(late.session_id, 5)).result == "too late"
+        assert (await runtime.wait(early.session_id, 60)).result == "in time"
+        assert (await runtime.wait(late.session_id, 60)).result == "too late"
 
 
 async def test_usage_and_errors_are_kept_too(tmp_path):
@@ -145,7 +145,7 @@ async def test_usage_and_errors_are_kept_too(tmp_path):
         async with opened(tmp_path, replay=False) as runtime:
             await runtime.answer(status.queries[0], error="no", usage={"prompt_tokens": 9, "completion_tokens": 1})
     async with opened(tmp_path) as runtime:
-        end = await runtime.wait(status.session_id, 5)
+        end = await runtime.wait(status.session_id, 60)
         assert end.result == "no"
         assert end.metrics["auto"]["total_tokens"]["tokens"] == 10
 
@@ -172,11 +172,11 @@ async def test_accepted_answers_survive_a_failure(tmp_path):
         async with opened(tmp_path, replay=False) as runtime:
             await runtime.answer_many(status.session_id, {"q-0": "1", "q-1": "2"})
     async with opened(tmp_path, replay=False) as runtime:
-        assert (await runtime.wait(status.session_id, 5)).state == "failed"
+        assert (await runtime.wait(status.session_id, 60)).state == "failed"
     body(False)
     async with opened(tmp_path) as runtime:
         await runtime.retry(status.session_id)
-        assert (await runtime.wait(status.session_id, 5)).result == [None, "2"]
+        assert (await runtime.wait(status.session_id, 60)).result == [None, "2"]
         assert await runtime.verify() == []
 
 

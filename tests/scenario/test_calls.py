@@ -189,7 +189,7 @@ async def test_a_safe_call_is_run_again(tmp_path):
     clock = ManualClock()
     session_id = await killed(tmp_path, clock, "safe")
     async with opened(tmp_path, clock=clock) as runtime:
-        assert (await runtime.wait(session_id, 5)).result == "did safe"
+        assert (await runtime.wait(session_id, 60)).result == "did safe"
     assert world.done == ["safe", "safe"]
 
 
@@ -198,7 +198,7 @@ async def test_a_call_that_must_never_run_again(tmp_path):
     clock = ManualClock()
     session_id = await killed(tmp_path, clock, "never")
     async with opened(tmp_path, clock=clock) as runtime:
-        assert (await runtime.wait(session_id, 5)).result == "unknown: send"
+        assert (await runtime.wait(session_id, 60)).result == "unknown: send"
     assert world.done == ["never"]
 
 
@@ -215,7 +215,7 @@ async def test_a_call_about_which_somebody_is_asked(tmp_path, answer, result, ti
     clock = ManualClock()
     session_id = await killed(tmp_path, clock, "ask")
     async with opened(tmp_path, clock=clock) as runtime:
-        status = await runtime.wait(session_id, 5)
+        status = await runtime.wait(session_id, 60)
         assert "outcome was not recorded" in prompts(status)[0]
         assert [query.id for query in await runtime.inbox()] == ["q-0"]
         status = await runtime.answer(status.queries[0], answer)
@@ -238,7 +238,7 @@ async def test_the_question_about_an_effect_is_answered_by_a_third_process(tmp_p
     await world.begun.wait()
     await die(runtime, clock)
     async with opened(tmp_path, clock=clock) as runtime:
-        await runtime.wait(session_id, 5)
+        await runtime.wait(session_id, 60)
     async with opened(tmp_path, clock=clock) as runtime:
         status = await runtime.answer(session_id, {"result": "fine"})
         assert prompts(status) == ["and then?"]
@@ -254,7 +254,7 @@ async def test_an_answer_about_an_effect_that_does_not_fit(tmp_path, answer):
     clock = ManualClock()
     session_id = await killed(tmp_path, clock, "ask")
     async with opened(tmp_path, clock=clock) as runtime:
-        status = await runtime.wait(session_id, 5)
+        status = await runtime.wait(session_id, 60)
         with pytest.raises(everhold.EverholdError) as refused:
             await runtime.answer(status.queries[0], answer)
         assert refused.value.code == "answer_refused"
@@ -272,7 +272,7 @@ async def test_a_process_that_is_open_takes_over(tmp_path):
         await asyncio.sleep(0.25)  # the second one has seen it running
         world.goes_on.set()
         await die(first, clock)
-        assert (await second.wait(session_id, 5)).result == "did safe"
+        assert (await second.wait(session_id, 60)).result == "did safe"
 
 
 async def test_a_worker_that_was_idle_for_long_is_not_dead(tmp_path):
@@ -288,7 +288,7 @@ async def test_a_worker_that_was_idle_for_long_is_not_dead(tmp_path):
         await world.begun.wait()
         assert await second._caretaker.move() is False
         world.goes_on.set()
-        assert (await first.wait(session_id, 5)).state == "completed"
+        assert (await first.wait(session_id, 60)).state == "completed"
     assert world.done == ["safe", "safe"]
 
 
@@ -303,7 +303,7 @@ async def test_poison_after_three_deaths(tmp_path):
         await die(runtime, clock)
     world.__init__()
     async with opened(tmp_path, clock=clock) as runtime:
-        status = await runtime.wait(session_id, 5)
+        status = await runtime.wait(session_id, 60)
         assert (status.state, status.outcome.kind) == ("failed", "poison")
         assert "3 processes died" in status.error
         assert world.done == []
@@ -322,7 +322,7 @@ async def test_closing_in_order_is_no_death(tmp_path):
         world.__init__()
         runtime = await dying(tmp_path, clock)
     world.goes_on.set()
-    assert (await runtime.wait(session_id, 5)).result == "did safe"
+    assert (await runtime.wait(session_id, 60)).result == "did safe"
     await runtime.close()
 
 
@@ -356,7 +356,7 @@ async def test_calls_beside_each_other():
 @everhold.program
 async def gives_up_on(ctx):
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await ctx.call(send, "a")
     except TimeoutError:
         return "gave up"
@@ -375,7 +375,7 @@ async def test_a_call_that_is_withdrawn_is_stopped():
 
     @everhold.program
     async def gives_up(ctx):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await ctx.call(long)
 
     async with opened(clock=clock) as runtime:
@@ -418,10 +418,10 @@ async def test_a_question_about_an_effect_has_no_sole_id_once_it_runs_again(tmp_
     session_id = await killed(tmp_path, clock, "ask")
     world.goes_on.clear()
     async with opened(tmp_path, clock=clock) as runtime:
-        status = await runtime.wait(session_id, 5)
+        status = await runtime.wait(session_id, 60)
         status = await runtime.answer(status.queries[0], {"rerun": True}, wait=0)
         assert status.state == "running"
         with pytest.raises(NoOpenQuery):
             await runtime.answer(session_id, {"rerun": True})
         world.goes_on.set()
-        assert (await runtime.wait(session_id, 5)).result == "did ask"
+        assert (await runtime.wait(session_id, 60)).result == "did ask"

@@ -223,7 +223,7 @@ async def test_a_child_open_at_the_fork_point():
             while not (infos := await runtime.sessions(parent=each.session_id, state="paused")):
                 await asyncio.sleep(0.001)
             await runtime.answer(infos[0].session_id, f"of {each.session_id}")
-            assert (await runtime.wait(each.session_id, 5)).result == f"of {each.session_id}"
+            assert (await runtime.wait(each.session_id, 60)).result == f"of {each.session_id}"
 
 
 @everhold.program
@@ -259,8 +259,8 @@ async def test_a_timer_open_at_the_fork_point():
         fork = await runtime.fork(status.session_id)
         assert fork.until == status.until
         clock.advance(61)
-        assert (await runtime.wait(fork.session_id, 5)).result == "woke"
-        assert (await runtime.wait(status.session_id, 5)).result == "woke"
+        assert (await runtime.wait(fork.session_id, 60)).result == "woke"
+        assert (await runtime.wait(status.session_id, 60)).result == "woke"
 
 
 async def test_an_inline_answerer_is_not_asked_what_the_fork_replaces():

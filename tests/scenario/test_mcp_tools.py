@@ -348,7 +348,7 @@ async def test_a_call_is_cancelled_with_its_turn(tmp_path):
         turn = await session.cancel_turn("enough")
         assert isinstance(turn.outcome, TurnCancelled)
         await going
-        for _ in range(400):
+        for _ in range(1200):
             if "stall was cancelled" in done(tmp_path):
                 break
             await asyncio.sleep(0.05)

@@ -91,7 +91,7 @@ async def test_wait_for_what_another_process_does(tmp_path):
     """wait returns when another process has moved the session."""
     async with opened(tmp_path) as one, opened(tmp_path) as two:
         status = await one.start(sleeps())
-        waiting = asyncio.create_task(one.wait(status.session_id, 5))
+        waiting = asyncio.create_task(one.wait(status.session_id, 60))
         await asyncio.sleep(0)
         await two.cancel(status.session_id)
         assert (await waiting).state == "cancelled"
@@ -230,5 +230,5 @@ async def test_the_outcome_of_a_call_is_kept_when_the_store_is_busy():
         for _ in range(200):
             await asyncio.sleep(0)
             clock.advance(1)
-        assert (await runtime.wait(status.session_id, 5)).result == "receipt"
+        assert (await runtime.wait(status.session_id, 60)).result == "receipt"
     assert len(refused) == 3

@@ -241,7 +241,7 @@ async def test_a_child_of_a_failed_session(ends_meanwhile):
             await mended.retry(status.session_id)
             if not ends_meanwhile:
                 await mended.answer(infos[0].session_id, "of the child")
-            assert (await mended.wait(status.session_id, 5)).result == "of the child"
+            assert (await mended.wait(status.session_id, 60)).result == "of the child"
             assert len(await mended.sessions()) == 2
 
 
@@ -263,12 +263,12 @@ async def test_a_failure_after_a_timer():
     async with opened(clock=clock, replay=False) as runtime:
         status = await runtime.start(sleeps(True)())
         clock.advance(61)
-        assert (await runtime.wait(status.session_id, 5)).state == "failed"
+        assert (await runtime.wait(status.session_id, 60)).state == "failed"
         clock.advance(1000)
         sleeps(False)
         async with opened(on=runtime.store, clock=clock) as mended:
             await mended.retry(status.session_id)
-            assert (await mended.wait(status.session_id, 5)).result == [1061.0, 2061.0]
+            assert (await mended.wait(status.session_id, 60)).result == [1061.0, 2061.0]
 
 
 async def test_a_failure_at_the_start():

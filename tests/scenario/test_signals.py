@@ -69,7 +69,7 @@ async def test_a_signal_without_the_program(tmp_path):
         assert status.state == "running"
     REGISTRY[(waits.ref, 1)] = home
     async with opened(tmp_path) as runtime:
-        assert (await runtime.wait(session_id, 5)).result == 1
+        assert (await runtime.wait(session_id, 60)).result == 1
 
 
 async def test_a_signal_to_an_ended_session():

@@ -191,7 +191,7 @@ async def test_a_version_that_is_missing():
         REGISTRY[(ref, 1)] = old
         del REGISTRY[(ref, 2)]
         async with deployed(runtime) as home:
-            assert (await home.wait(status.session_id, 5)).result == ["kept"]
+            assert (await home.wait(status.session_id, 60)).result == ["kept"]
 
 
 async def test_a_described_schema_is_wording():

@@ -29,7 +29,7 @@ def shell(line: str, **options) -> Command:
 
 async def ends(pid: int) -> bool:
     """Whether the process is gone, or goes within some seconds."""
-    for _ in range(500):
+    for _ in range(6000):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):
@@ -44,6 +44,16 @@ async def number_in(file: Path) -> int:
     while not (file.exists() and file.read_text().endswith("\n")):
         await asyncio.sleep(0.01)
     return int(file.read_text())
+
+
+async def timed_out(file: Path, line: str) -> int:
+    """Run a shell that writes a number to `file` and never ends; on a busy machine it gets more time to write it."""
+    for timeout in (0.5, 5, 30):
+        with pytest.raises(AnswerFailed, match=f"no answer in {timeout} s"):
+            await shell(line.replace("PID", shlex.quote(str(file))), timeout=timeout).answer(ASK, "s-1")
+        if file.exists() and file.read_text():
+            return int(file.read_text())
+    raise AssertionError(f"nothing is in {file}")
 
 
 # The question
@@ -140,22 +150,16 @@ async def test_only_the_end_of_a_long_complaint_is_kept():
 
 async def test_a_timeout_ends_what_the_command_started(tmp_path):
     """The grandchild goes with the command."""
-    command = shell(f"sleep 600 & echo $! > {shlex.quote(str(tmp_path / 'pid'))}; wait", timeout=2)
+    pid = await timed_out(tmp_path / "pid", "sleep 600 & echo $! > PID; wait")
 
-    with pytest.raises(AnswerFailed, match="no answer in 2 s"):
-        await command.answer(ASK, "s-1")
-
-    assert await ends(await number_in(tmp_path / "pid"))
+    assert await ends(pid)
 
 
 async def test_a_timeout_ends_what_the_command_left(tmp_path):
     """A command that is gone, while what it started keeps the output open, is timed out all the same."""
-    command = shell(f"sleep 600 & echo $! > {shlex.quote(str(tmp_path / 'pid'))}", timeout=2)
+    pid = await timed_out(tmp_path / "pid", "sleep 600 & echo $! > PID")
 
-    with pytest.raises(AnswerFailed, match="no answer in 2 s"):
-        await command.answer(ASK, "s-1")
-
-    assert await ends(await number_in(tmp_path / "pid"))
+    assert await ends(pid)
 
 
 async def test_cancelling_ends_the_command(tmp_path):
@@ -182,7 +186,7 @@ async def test_cancelling_while_the_command_starts(turns, tmp_path):
     answer.cancel()
     await asyncio.sleep(0)
     answer.cancel()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         with pytest.raises(asyncio.CancelledError):
             await answer
 
@@ -206,15 +210,11 @@ async def test_cancelling_a_command_that_cannot_start():
 async def test_what_left_the_group_holds_nobody_up(then, tmp_path, monkeypatch):
     """A daemon that keeps the pipes open cannot keep the answerer waiting, whoever started it."""
     monkeypatch.setattr("everhold.answerers.command._PATIENCE", 0.1)
-    pid_file = shlex.quote(str(tmp_path / "pid"))
-    command = shell(f"setsid sh -c 'echo $$ > {pid_file}; exec sleep 600' & {then}", timeout=2)
     begun = time.monotonic()
+    pid = await timed_out(tmp_path / "pid", f"setsid sh -c 'echo $$ > PID; exec sleep 600' & {then}")
 
-    with pytest.raises(AnswerFailed, match="no answer in 2 s"):
-        await command.answer(ASK, "s-1")
-
-    os.kill(await number_in(tmp_path / "pid"), signal.SIGKILL)
-    assert time.monotonic() - begun < 30
+    os.kill(pid, signal.SIGKILL)
+    assert time.monotonic() - begun < 300
 
 
 # How many at once
@@ -226,7 +226,7 @@ import os, sys, time
 from pathlib import Path
 here = Path(sys.argv[1]) / str(os.getpid())
 here.touch()
-end = time.monotonic() + 10
+end = time.monotonic() + 60
 while len(list(here.parent.iterdir())) < 2 and time.monotonic() < end:
     time.sleep(0.01)
 time.sleep(0.2)

@@ -19,5 +19,5 @@ async def test_a_call_between_two_rests_is_heard():
 
         caretaker.move = move
         runtime._sessions.poke()
-        assert await asyncio.wait_for(caretaker._round(False), 5) is True
+        assert await asyncio.wait_for(caretaker._round(False), 60) is True
         assert looks == [1]

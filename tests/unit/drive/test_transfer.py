@@ -189,7 +189,7 @@ async def test_work_under_way_has_an_unknown_outcome(tmp_path, rerun, result):
         session_id = await _marked(house, rerun)
         await house.here.import_(house.file)
 
-        assert (await house.here.wait(session_id, 5)).result == result
+        assert (await house.here.wait(session_id, 60)).result == result
 
 
 async def test_work_under_way_that_asks_is_asked_of_a_person(tmp_path):
@@ -197,7 +197,7 @@ async def test_work_under_way_that_asks_is_asked_of_a_person(tmp_path):
     async with House(tmp_path, ("memory", "sqlite"), recover=True) as house:
         session_id = await _marked(house, "ask")
         await house.here.import_(house.file)
-        status = await house.here.wait(session_id, 5)
+        status = await house.here.wait(session_id, 60)
         assert await house.here.verify() == []
         await house.here.export(house.file)
         async with House(tmp_path, recover=False) as next_one:
@@ -238,7 +238,7 @@ async def test_children_come_with_their_parent(tmp_path):
 
         answered = await house.here.answer(query.session_id, "broken")
         await house.here.answer(answered.queries[0], False)
-        assert (await house.here.wait(status.session_id, 5)).result == "declined"
+        assert (await house.here.wait(status.session_id, 60)).result == "declined"
 
 
 async def _asked(runtime):
@@ -262,7 +262,7 @@ async def test_a_parent_written_before_its_child_ended_is_told(tmp_path):
         house.file.write_text("".join([*parent, *child, '{"line":"close","sessions":2,"values":0}\n']))
         await house.here.import_(house.file)
 
-        assert (await house.here.wait(status.session_id, 5)).result == "declined"
+        assert (await house.here.wait(status.session_id, 60)).result == "declined"
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -309,7 +309,7 @@ async def test_a_fork_alone_still_knows_its_own_child(tmp_path):
         answered = await house.here.answer(child, "broken")
         await house.here.answer(answered.queries[0], False)
 
-        assert (await house.here.wait(fork.session_id, 5)).result == "declined"
+        assert (await house.here.wait(fork.session_id, 60)).result == "declined"
 
 
 async def test_a_fork_of_what_went_another_way_here_is_refused(tmp_path):

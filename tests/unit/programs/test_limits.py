@@ -102,9 +102,9 @@ def test_a_finally_that_spins_while_being_dropped_is_stopped(short: None) -> Non
 
     life = Life(program)
     life.go()
-    begun = time.monotonic()
+    begun = time.process_time()
     life.drop()
-    assert time.monotonic() - begun < 15
+    assert time.process_time() - begun < 15
 
 
 def test_nothing_is_thrown_at_what_comes_after(short: None) -> None:

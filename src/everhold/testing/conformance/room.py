@@ -85,4 +85,4 @@ async def refusals(*commits: Any) -> list[BaseException | None]:
 
 async def in_time(waiting: Awaitable[Any]) -> Any:
     """What is waited for; a store that never answers fails instead of hanging."""
-    return await asyncio.wait_for(waiting, 10)
+    return await asyncio.wait_for(waiting, 60)

@@ -158,7 +158,7 @@ def test_an_execution_can_be_advanced_by_those_who_block() -> None:
 
 
 def test_those_who_block_are_not_held_up_for_ever() -> None:
-    host = LuaHost(lambda ref, version: PROGRAM, lambda package: False, limits=Limits(wall=0.5))
+    host = LuaHost(lambda ref, version: PROGRAM, lambda package: False, limits=Limits(wall=2.0))
     one = begin(host, BOMB)
     one.advance(0, 0.0, [], False, None)
     assert kind(one.advance(1, 0.0, [Answer(0, "a")], False, None)) == "spinning"
@@ -185,7 +185,7 @@ def test_those_who_block_share_a_worker_which_ends_when_nobody_has_it() -> None:
 
 
 async def test_who_takes_too_long_fails_and_the_worker_is_killed() -> None:
-    async with hosted(Limits(wall=0.5)) as host:
+    async with hosted(Limits(wall=2.0)) as host:
         bad = begin(host, BOMB)
         await told(bad, 0)
         pid = pool_of(host).workers[0].process.pid
@@ -194,7 +194,7 @@ async def test_who_takes_too_long_fails_and_the_worker_is_killed() -> None:
 
 
 async def test_who_shared_the_killed_worker_is_made_again_elsewhere() -> None:
-    async with hosted(Limits(wall=0.5), most=1) as host:
+    async with hosted(Limits(wall=2.0), most=1) as host:
         good, bad = begin(host, name="s-good"), begin(host, BOMB, "s-bad")
         await told(good, 0)
         await told(bad, 0)
@@ -282,7 +282,7 @@ async def test_what_is_dropped_while_it_is_under_way_is_dropped_there_too() -> N
 
 
 async def test_a_caller_that_leaves_does_not_confuse_the_next() -> None:
-    async with hosted(Limits(wall=5.0), most=1) as host:
+    async with hosted(Limits(wall=60.0), most=1) as host:
         one, other = begin(host, name="s-1"), begin(host, name="s-2")
         await told(one, 0)
         leaving = asyncio.create_task(told(one, 1, "a"))
@@ -294,7 +294,7 @@ async def test_a_caller_that_leaves_does_not_confuse_the_next() -> None:
 
 
 async def test_callers_that_leave_the_queue_leave_it_in_order() -> None:
-    async with hosted(Limits(wall=5.0), most=1) as host:
+    async with hosted(Limits(wall=60.0), most=1) as host:
         waiting = [asyncio.create_task(told(begin(host, name=f"s-{n}"), 0)) for n in range(6)]
         await asyncio.sleep(0)
         for task in waiting[1::2]:
