@@ -8,13 +8,14 @@
     │   ├── BadSetting        KeyConflict         BadId               BadStep
     │   ├── NotAllowed        SessionExists       BadRequest          BadHostFile
     │   ├── BadPackage        BadPackageFile      UnknownPlugin       BadSkill
-    │   ├── UnknownAttachment ToolClash
+    │   ├── UnknownAttachment ToolClash           InputConflict
     │   ├── CodeExecutionUnavailable
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            a fair request at the wrong moment: look at the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
     │   ├── StillNeeded       Waiting             Cancelled           Failed
-    │   └── TurnWaiting       StaleTools
+    │   ├── TurnWaiting       StaleTools          SessionBusy
+    │   └── LeaseLost         ClaimLost
     ├── StoreError            the store could not keep its promise: the operator's move
     │   ├── Overtaken         StoreBusy           StoreFull           StoreDamaged
     │   ├── StoreNewer        StoreUnavailable    ReadOnlyStore       WorkerFailed
@@ -48,6 +49,10 @@ from everhold.core.branches import ProgramError as ProgramError
 from everhold.core.branches import StateError as StateError
 from everhold.core.branches import StoreError as StoreError
 from everhold.core.branches import UsageError as UsageError
+from everhold.core.intake_errors import ClaimLost as ClaimLost
+from everhold.core.intake_errors import InputConflict as InputConflict
+from everhold.core.intake_errors import LeaseLost as LeaseLost
+from everhold.core.intake_errors import SessionBusy as SessionBusy
 from everhold.core.program_errors import AfterCancel as AfterCancel
 from everhold.core.program_errors import AnswerFailed as AnswerFailed
 from everhold.core.program_errors import BadDirective as BadDirective

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from everhold.core.codec import JSON
+from everhold.core.intake import Intake
 from everhold.core.journal import Delivery
+from everhold.core.lease import Owner
 from everhold.core.query import Kind, Query
 from everhold.core.session import Birth, Head, SessionId, State
 from everhold.ports.attachment import Attachment
+
+T = TypeVar("T")
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -73,6 +77,7 @@ class Change(msgspec.Struct):
     letters: Sequence[Letter] = ()
     writes: Sequence[Write] = ()
     durable: bool = False  # MUST survive power loss whatever the level
+    intake: Callable[[Intake], object] | None = None  # what happens to the lanes and the lease, in the same moment
     light: bool = False  # only deliveries, and of the head only what every step changes: no state, due_at, mail
 
 
@@ -114,6 +119,16 @@ class Worker(msgspec.Struct, frozen=True):
     seen_at: float
 
 
+class Duty(msgspec.Struct, frozen=True):
+    """Something the house keeps in mind beside sessions: a schedule, an event, a delivery to be made."""
+
+    kind: str
+    id: str
+    body: JSON  # None: it is done with, and goes
+    due_at: float | None = None  # when somebody has to see to it
+    version: int = 0  # grows by one with every change; 0: there is none yet
+
+
 #: Seconds between two looks at a store that hears nothing by itself.
 LOOK_EVERY: Final = 0.2
 
@@ -133,6 +148,7 @@ class Store(Protocol):
     """Durable memory for sessions: one transactional domain, shared by any number of processes."""
 
     where: str
+    time: Callable[[], float] | None  # whose clock leases and workers live by; None: the store's own
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...
@@ -179,6 +195,56 @@ class Store(Protocol):
 
     async def orphans(self, alive: set[str]) -> builtins.list[SessionId]:
         """Sessions with effects of workers that are not among the living."""
+        ...
+
+    async def intake(
+        self, session_id: str, act: Callable[[Intake], T], *, named: Sequence[str] = (), whole: bool = False
+    ) -> T:
+        """Let `act` see a session's lease and what waits for it, and land what it changed, as one.
+
+        It is given everything that waits, what has ended under an id or key `named`, or all with `whole`. It may be
+        called more than once, and is to be repeatable: where the outcome of a try is unknown, it is tried again.
+        MUST raise `UnknownSession` if there is none.
+        MUST let one act at a time on a session, whoever the others are, and change nothing if it raises.
+        MUST write nothing if nothing was changed.
+        MUST give the time of one clock for all processes.
+        MUST run `Change.intake` so too, in the transaction of its commit; if it raises, nothing of the commit lands.
+        """
+        ...
+
+    async def ready(self, limit: int) -> builtins.list[SessionId]:
+        """Sessions for which something waits that nobody sees to: it is available, and no lease is alive.
+
+        MUST name those that have ended, too: what waits for them has to be told so.
+        """
+        ...
+
+    async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
+        """Renew all leases of a worker that are alive; returns whose they are."""
+        ...
+
+    async def leave(self, owner: Owner) -> None:
+        """Release all leases of a worker."""
+        ...
+
+    async def duty(self, kind: str, id: str) -> Duty | None: ...
+
+    async def duties(
+        self, kind: str, *, due: float | None = None, prefix: str = "", after: str = "", limit: int = 100
+    ) -> builtins.list[Duty]:
+        """Duties of a kind: those due by a moment, earliest first; else those whose id begins so and comes after."""
+        ...
+
+    async def undertake(self, duties: Sequence[Duty]) -> None:
+        """Write duties, each computed from its `version`.
+
+        MUST raise `Overtaken`, and change nothing, if one has another version by now.
+        MUST keep them before it returns.
+        """
+        ...
+
+    async def next_duty(self) -> float | None:
+        """The earliest moment at which a duty is due or something that waits becomes available."""
         ...
 
     async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:

@@ -40,6 +40,7 @@ from everhold.ports.store import (
     Summary,
     Worker,
 )
+from everhold.stores.memory_lanes import Door, Lanes
 
 Row = tuple[int, float, bytes, bytes, bytes | None]  # n, at, answers, asked, notes
 _number = itemgetter(0)
@@ -84,12 +85,13 @@ class _Session:
         return {*self.effects, *answered}
 
 
-class MemoryStore:
+class MemoryStore(Lanes):
     """Keeps sessions in this process."""
 
     where = "memory"
 
     def __init__(self) -> None:
+        super().__init__()
         self._sessions: dict[str, _Session] = {}
         self._live: dict[str, _Session] = {}  # those that have not ended
         self._buried: dict[str, _Session] = {}
@@ -123,6 +125,11 @@ class MemoryStore:
             values = self._written(change) if change.writes else {}
         except (TypeError, ValueError) as error:
             raise BadValue("the change", str(error)) from None
+        if change.intake is not None:
+            door = self._doors.setdefault(change.id, Door())
+            intake = door.look(change.id, change.head, self.now(), (), whole=False)
+            change.intake(intake)
+            door.take(intake)
 
         for newcomer, head in born:
             self._add(newcomer, head)
@@ -227,6 +234,9 @@ class MemoryStore:
             [Letter(post.kind, loads(post.body), post.at, id) for id, post in session.letters.items()],
             list(session.effects.values()),
         )
+
+    def _head(self, session_id: str) -> Head:
+        return self._known(session_id).head
 
     def _known(self, session_id: str) -> _Session:
         session = self._sessions.get(session_id)
@@ -371,6 +381,7 @@ class MemoryStore:
         if session.head.state is State.RUNNING:
             raise StillNeeded(session_id, "it is running", "Cancel it first, or wait until it has ended.")
         del self._sessions[session_id]
+        self._doors.pop(session_id, None)
         self._live.pop(session_id, None)
         if session.birth.key is not None:
             del self._keys[session.birth.key]

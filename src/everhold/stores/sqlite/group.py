@@ -43,6 +43,7 @@ class Group:
         fsync: bool,
         patience: float,
         after: Callable[[int], None],
+        now: Callable[[], float],
     ) -> None:
         self._connection = connection
         self._run = connection.cursor().execute
@@ -51,6 +52,7 @@ class Group:
         self._fsync = fsync
         self._patience = patience
         self._after = after  # told how many changes a transaction held
+        self._now = now
         self._turns = TURNS_FSYNCED if fsync else TURNS
         self._owner: asyncio.Task[Any] | None = None
         self._in_place = 0
@@ -106,7 +108,7 @@ class Group:
                 for delivery in change.deliveries:
                     run(DELIVER, delivery_row(change.head.ref, delivery))
             else:
-                land(run, change, fence)
+                land(run, change, fence, self._now)
             run("COMMIT")
         except BaseException:
             self._rolled_back()
@@ -207,7 +209,7 @@ class Group:
         for index, (change, fence, _) in enumerate(batch):
             run("SAVEPOINT one")
             try:
-                land(run, change, fence)
+                land(run, change, fence, self._now)
             except EverholdError as error:
                 run("ROLLBACK TO one")
                 refused[index] = error

@@ -8,6 +8,7 @@ Rules
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from everhold.core.journal import seal as delivery_seal
 from everhold.core.session import Birth, Head, State
 from everhold.ports.store import Change, Letter, Write
 from everhold.stores.sealed import head_seal, read_head
+from everhold.stores.sqlite import lanes
 
 LIGHT: Final = (
     "UPDATE head_1 SET revision = ?, n = ?, open_from = ?, updated_at = ?, metrics = ?, seal = ?"
@@ -62,7 +64,7 @@ def delivery_row(ref: int, delivery: Delivery) -> tuple[Any, ...]:
     return ref, n, at, answers.decode(), asked.decode(), notes.decode(), sealed
 
 
-def land(run: Any, change: Change, fence: int) -> None:
+def land(run: Any, change: Change, fence: int, now: Callable[[], float]) -> None:
     """Land one change; raises `Overtaken` or `KeyConflict` if it is refused."""
     head = change.head
     if change.birth is not None:
@@ -76,6 +78,10 @@ def land(run: Any, change: Change, fence: int) -> None:
         run(DELIVER, delivery_row(head.ref, delivery))
     if not change.light:
         _land_rest(run, change, head)
+        if change.intake is not None:
+            intake = lanes.read(run, head.ref, change.id, head.state, now(), (), whole=False)
+            change.intake(intake)
+            lanes.write(run, head.ref, intake)
 
 
 def _move(run: Any, session_id: str, head: Head, fence: int) -> None:

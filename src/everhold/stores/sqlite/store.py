@@ -38,6 +38,7 @@ from everhold.stores.sqlite import attach, verify
 from everhold.stores.sqlite.file import connect, prepare, translated
 from everhold.stores.sqlite.group import Group, newer
 from everhold.stores.sqlite.land import HEAD_COLUMNS
+from everhold.stores.sqlite.lanes import Lanes
 
 DURABILITY: Final = ("process", "mixed", "power")
 #: Commits between two checkpoints, and how large the write-ahead log may be before the loop helps.
@@ -48,7 +49,7 @@ _birth = msgspec.json.Decoder(Birth).decode
 _query = msgspec.json.Decoder(Query).decode
 
 
-class SQLiteStore:
+class SQLiteStore(Lanes):
     def __init__(self, path: str | Path, *, durability: str = "mixed", patience: float = 30.0) -> None:
         if durability not in DURABILITY:
             raise BadSetting("durability", f"{durability!r} is none of {', '.join(DURABILITY)}")
@@ -80,6 +81,7 @@ class SQLiteStore:
             fsync=self.durability == "power",
             patience=self._patience,
             after=self._committed,
+            now=self.now,
         )
         self.commit = self._group.commit  # type: ignore[method-assign]  # one call less on the way
         self._seen_version = self._data_version()
@@ -340,7 +342,7 @@ class SQLiteStore:
         if head.state is State.RUNNING:
             raise StillNeeded(session_id, "it is running", "Cancel it first.")
         ref = head.ref
-        for table in ("notice", "effect", "letter"):
+        for table in ("notice", "effect", "letter", "item", "lease"):
             self._run(f"DELETE FROM {table} WHERE session = ?", (ref,))
         self._run("DELETE FROM head_1 WHERE ref = ?", (ref,))
         self._run("UPDATE session SET deleted = 1, key = NULL WHERE ref = ?", (ref,))

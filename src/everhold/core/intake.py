@@ -1,0 +1,425 @@
+"""What waits to enter a session, in two lanes that never merge: user inputs, and queued work (commands, wakes, tasks).
+
+An `Intake` is one session's lanes and lease, read at one moment. Every verb here is a plain function of it: a store
+reads it, lets one verb act, and writes what changed, all in one transaction. So every store behaves the same.
+
+Rules
+  1. Lanes are first in, first out. A key names one item for ever: the same content again is the same item.
+  2. Items are claimed under a live lease. A claim pins the lease's generation: the same generation never takes an
+     item twice, a later one always may, and from then on the earlier one can complete nothing.
+  3. What was claimed together and not finished is claimed together again.
+  4. An item ends once: completed, cancelled or failed. It stays, as a tombstone, until a vacuum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from everhold.core import lease as leases
+from everhold.core.codec import JSON, same
+from everhold.core.errors import BadArguments, ClaimLost, InputConflict, SessionEnded
+from everhold.core.lease import Busy, Fence, Lease, Owner, Taken
+from everhold.core.session import ENDED, State
+
+#: How many items one claim takes at most.
+MOST: Final = 64
+
+
+class Lane(StrEnum):
+    INPUT = "input"
+    WORK = "work"
+
+
+class ItemKind(StrEnum):
+    INPUT = "input"  # what a user says
+    COMMAND = "command"  # what to do to the session; never words for a model
+    WAKE = "wake"  # what a process below has to say
+    TASK = "task"  # work for a turn of its own
+
+    @property
+    def lane(self) -> Lane:
+        return Lane.INPUT if self is ItemKind.INPUT else Lane.WORK
+
+
+class ItemState(StrEnum):
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class Boundary(StrEnum):
+    """Where a running turn lets something in."""
+
+    AFTER_WORK = "after_work"
+    BEFORE_COMPLETION = "before_completion"
+
+
+class When(StrEnum):
+    """The delivery policy of work."""
+
+    EARLY = "early"  # at the next boundary of a running turn
+    IDLE = "idle"  # when no turn is under way
+
+
+class Slot(StrEnum):
+    ALONE = "alone"
+    JOIN = "join"
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Who has claimed an item."""
+
+    claim: str
+    token: str
+    generation: int
+
+
+class Item(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that waits, or waited."""
+
+    id: str
+    kind: ItemKind
+    body: JSON
+    key: str | None = None
+    turn: int | None = None  # the running turn it was meant for; None: the next one
+    boundary: Boundary = Boundary.AFTER_WORK
+    when: When = When.EARLY
+    slot: Slot = Slot.ALONE
+    merge: str | None = None  # with `JOIN`, neighbours of the same name are claimed together
+    available_at: float = 0.0
+    seq: int = 0  # given by the intake
+    at: float = 0.0  # when it came, by the store's clock
+    state: ItemState = ItemState.WAITING
+    deferred: bool = False  # its turn is over: it is for the next one
+    hold: Hold | None = None
+    fence: int = 0  # how often it was claimed
+    end: JSON = None  # what is told of its end
+
+    @property
+    def waits(self) -> bool:
+        return self.state is ItemState.WAITING
+
+    @property
+    def running(self) -> int | None:
+        """The running turn it may still enter."""
+        return None if self.deferred else self.turn
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Items that one holder may hand over, in order."""
+
+    id: str
+    token: str
+    generation: int
+    items: tuple[Item, ...]
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of an enqueue: the item, and whether it is new."""
+
+    item: Item
+    new: bool
+
+
+class Cancel(StrEnum):
+    CANCELLED = "cancelled"
+    CLAIMED = "claimed"
+    COMPLETED = "completed"
+    ALREADY = "already_cancelled"
+    UNKNOWN = "unknown"
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """The outcome of cancelling one item."""
+
+    name: str  # the id or the key that was asked for
+    outcome: Cancel
+    item: Item | None = None
+
+
+class Intake:
+    """One session's lease and lanes, at one moment of the store's clock."""
+
+    def __init__(
+        self,
+        session_id: str,
+        now: float,
+        lease: Lease | None = None,
+        seq: int = 0,
+        items: Iterable[Item] = (),
+        state: State = State.PAUSED,
+    ) -> None:
+        self.state = state  # of the session
+        self.session_id, self.now, self.lease, self.seq = session_id, now, lease, seq
+        self.items = {item.id: item for item in sorted(items, key=lambda item: item.seq)}
+        self.written: dict[str, Item | None] = {}  # items to write; None: to forget
+        self._before = (lease, seq)
+
+    @property
+    def moved(self) -> bool:
+        """Whether the lease or the counter changed."""
+        return (self.lease, self.seq) != self._before
+
+    # ---- the lease
+
+    def take(self, owner: Owner, token: str, ttl: float) -> Taken | Busy:
+        found = leases.take(self.lease, owner, token, ttl, self.now)
+        if isinstance(found, Taken):
+            self.lease = found.lease
+        return found
+
+    def renew(self, fence: Fence, ttl: float) -> Lease:
+        self.lease = leases.renew(self.session_id, self.lease, fence, ttl, self.now)
+        return self.lease
+
+    def release(self, fence: Fence) -> None:
+        self.lease = leases.release(self.lease, fence)
+
+    def guard(self, fence: Fence) -> None:
+        """Raises `LeaseLost` unless this fence holds the lease now."""
+        leases.guard(self.session_id, self.lease, fence, self.now)
+
+    # ---- coming in
+
+    def enqueue(self, item: Item) -> Receipt:
+        """Let something in; the same key, or id, with the same content is what came first."""
+        if item.key is not None and not item.key.strip():
+            raise BadArguments("enqueue", "a key is text, and not blank")
+        first = self._named(item.key) if item.key is not None else self.items.get(item.id)
+        if first is not None:
+            if not same(_content(first), _content(item)):
+                raise InputConflict(item.key or item.id, self.session_id, first.id)
+            return Receipt(first, False)
+        if self.state in ENDED:
+            raise SessionEnded(self.session_id, self.state, "sent anything")
+        self.seq += 1
+        came = msgspec.structs.replace(
+            item, seq=self.seq, at=self.now, state=ItemState.WAITING, deferred=False, hold=None, fence=0, end=None
+        )
+        self._put(came)
+        return Receipt(came, True)
+
+    # ---- looking
+
+    def waiting(self, lane: Lane | None = None) -> list[Item]:
+        """What waits and nobody has claimed, in order."""
+        return [item for item in self._open(lane) if not self._is_held(item)]
+
+    def _open(self, lane: Lane | None = None) -> list[Item]:
+        return [item for item in self.items.values() if item.waits and lane in (None, item.kind.lane)]
+
+    def _is_held(self, item: Item) -> bool:
+        """Whether a claim on it is alive: its lease is, and is of the generation that it pins."""
+        hold, lease = item.hold, self.lease
+        return hold is not None and lease is not None and lease.live(self.now) and lease.generation == hold.generation
+
+    def _named(self, name: str) -> Item | None:
+        found = self.items.get(name)
+        return found or next((item for item in self.items.values() if item.key == name), None)
+
+    # ---- cancelling
+
+    def cancel(self, names: Sequence[str], reason: str = "") -> list[Cancelled]:
+        """Cancel items by id or key; the outcomes are in the order asked for."""
+        return [self._cancel(name, self._named(name), reason) for name in names]
+
+    def cancel_from(self, anchor: str, reason: str = "") -> list[Cancelled] | None:
+        """Cancel an item and every later one of its lane; None if there is no such item."""
+        first = self._named(anchor)
+        if first is None:
+            return None
+        lane = [item for item in self.items.values() if item.kind.lane is first.kind.lane and item.seq >= first.seq]
+        return [self._cancel(item.id, item, reason) for item in lane]
+
+    def _cancel(self, name: str, item: Item | None, reason: str) -> Cancelled:
+        if item is None:
+            return Cancelled(name, Cancel.UNKNOWN)
+        if not item.waits:
+            ended = Cancel.ALREADY if item.state is ItemState.CANCELLED else Cancel.COMPLETED
+            return Cancelled(name, ended, item)
+        if self._is_held(item):
+            return Cancelled(name, Cancel.CLAIMED, item)
+        return Cancelled(name, Cancel.CANCELLED, self._end(item, ItemState.CANCELLED, {"reason": reason}))
+
+    # ---- claiming
+
+    def claim_next(self, fence: Fence, token: str, most: int = MOST) -> Claim | None:
+        """Inputs for the next turn."""
+        return self._claim(fence, token, inputs_for_next(self._free(fence, Lane.INPUT), most))
+
+    def claim_command(self, fence: Fence, token: str) -> Claim | None:
+        """The command that is first among the work."""
+        return self._claim(fence, token, leading_command(self._free(fence, Lane.WORK)))
+
+    def claim_work(self, fence: Fence, token: str, boundary: Boundary | None = None, most: int = MOST) -> Claim | None:
+        """Work for a turn: at a boundary of the running one, or (None) for the next."""
+        return self._claim(fence, token, leading_work(self._free(fence, Lane.WORK), boundary, most))
+
+    def claim_boundary(
+        self, fence: Fence, token: str, turn: int, boundary: Boundary, most: int = MOST
+    ) -> tuple[Claim | None, Claim | None]:
+        """What may enter the running turn now: its inputs, and work."""
+        inputs = inputs_for_turn(self._free(fence, Lane.INPUT), turn, boundary, most)
+        return self._claim(fence, f"{token}i", inputs), self.claim_work(fence, f"{token}w", boundary, most)
+
+    def claim_named(
+        self, fence: Fence, token: str, names: Sequence[str], boundary: Boundary | None = None
+    ) -> tuple[Claim | None, list[str]]:
+        """Certain work, past whatever else waits; also the names of those that have ended or never were."""
+        wanted = [item for item in self._free(fence, Lane.WORK) if item.id in names]
+        gone = [name for name in names if name not in self.items or not self.items[name].waits]
+        for item in wanted:
+            together = [other.id for other in self._with(item)]
+            if not set(together) <= set(names):
+                raise BadArguments("claim", f"{item.id} was begun together with others: claim all of {together}")
+        return self._claim(fence, token, leading_work(wanted, boundary, MOST, commands=True)), gone
+
+    def choose(self, fence: Fence, token: str, most: int = MOST) -> Claim | None:
+        """What comes first where no turn is under way: see `idle_order`."""
+        lane = idle_order(self._free(fence, Lane.INPUT), self._free(fence, Lane.WORK))
+        if lane is Lane.INPUT:
+            return self.claim_next(fence, token, most)
+        return self.claim_command(fence, token) or self.claim_work(fence, token, None, most)
+
+    def complete(self, claim: Claim, end: JSON = None) -> None:
+        """End what was claimed; raises `ClaimLost`, and changes nothing, if somebody else has claimed it since."""
+        for item in self._owned(claim):
+            self._end(item, ItemState.COMPLETED, end)
+
+    def fail(self, claim: Claim, end: JSON) -> None:
+        """End what was claimed and cannot be handed over."""
+        for item in self._owned(claim):
+            self._end(item, ItemState.FAILED, end)
+
+    def abandon(self, claim: Claim) -> None:
+        """Give back what was claimed."""
+        for item in self._owned(claim):
+            self._put(msgspec.structs.replace(item, hold=None))
+
+    def defer(self, turn: int | None = None) -> int:
+        """A turn (or every one) is over: its inputs that nobody has claimed are for the next one."""
+        late = [item for item in self.waiting(Lane.INPUT) if item.running is not None and turn in (None, item.turn)]
+        for item in late:
+            self._put(msgspec.structs.replace(item, deferred=True, hold=None))
+        return len(late)
+
+    def end_all(self, end: JSON) -> int:
+        """The session is over: whatever still waits has failed."""
+        left = self._open()
+        for item in left:
+            self._end(item, ItemState.FAILED, end)
+        return len(left)
+
+    def vacuum(self) -> int:
+        """Forget what has ended; returns how many."""
+        gone = [item.id for item in self.items.values() if not item.waits]
+        for id in gone:
+            del self.items[id]
+            self.written[id] = None
+        return len(gone)
+
+    # ---- within
+
+    def _free(self, fence: Fence, lane: Lane) -> list[Item]:
+        """What this holder may claim, in order."""
+        self.guard(fence)
+        return [
+            item
+            for item in self._open(lane)
+            if item.available_at <= self.now and (item.hold is None or item.hold.generation != fence.generation)
+        ]
+
+    def _with(self, item: Item) -> list[Item]:
+        """An item and those that were claimed together with it and not finished."""
+        hold = item.hold
+        if hold is None:
+            return [item]
+        return [other for other in self._open() if other.hold is not None and other.hold.claim == hold.claim]
+
+    def _claim(self, fence: Fence, token: str, chosen: Sequence[Item]) -> Claim | None:
+        mine = [item for item in self._open() if item.hold is not None and item.hold.token == token]
+        if mine and mine[0].hold is not None:  # the same try again
+            return Claim(mine[0].hold.claim, token, fence.generation, tuple(mine))
+        if not chosen:
+            return None
+        together = self._with(chosen[0])
+        if chosen[0].hold is not None:
+            chosen = together
+        head = chosen[0]
+        claim = f"{head.kind.lane[0]}-{head.seq}-{head.fence + 1}"
+        hold = Hold(claim, token, fence.generation)
+        taken = tuple(msgspec.structs.replace(item, hold=hold, fence=item.fence + 1) for item in chosen)
+        for item in taken:
+            self._put(item)
+        return Claim(claim, token, fence.generation, taken)
+
+    def _owned(self, claim: Claim) -> list[Item]:
+        hold = Hold(claim.id, claim.token, claim.generation)
+        found = [self.items.get(item.id) for item in claim.items]
+        owned = [item for item in found if item is not None and item.waits and item.hold == hold]
+        if len(owned) != len(claim.items):
+            raise ClaimLost(self.session_id, claim.id)
+        return owned
+
+    def _end(self, item: Item, state: ItemState, end: JSON) -> Item:
+        ended = msgspec.structs.replace(item, state=state, hold=None, end=end)
+        self._put(ended)
+        return ended
+
+    def _put(self, item: Item) -> None:
+        self.items[item.id] = self.written[item.id] = item
+
+
+# ---- which: plain functions of what may be claimed, in order
+
+
+def inputs_for_next(free: Sequence[Item], most: int) -> list[Item]:
+    """Inputs for the next turn."""
+    return [item for item in free if item.running is None][:most]
+
+
+def inputs_for_turn(free: Sequence[Item], turn: int, boundary: Boundary, most: int) -> list[Item]:
+    """Inputs that the running turn lets in at a boundary."""
+    last = boundary is Boundary.BEFORE_COMPLETION
+    return [item for item in free if item.running == turn and (last or item.boundary is boundary)][:most]
+
+
+def leading_command(free: Sequence[Item]) -> list[Item]:
+    """The first of the work, if it is a command."""
+    return list(free[:1]) if free and free[0].kind is ItemKind.COMMAND else []
+
+
+def leading_work(free: Sequence[Item], boundary: Boundary | None, most: int, *, commands: bool = False) -> list[Item]:
+    """The first of the work, with the neighbours that join it; nothing if a command is first, or it may not enter."""
+    if not free or (free[0].kind is ItemKind.COMMAND and not commands):
+        return []
+    head = free[0]
+    if boundary is not None and head.when is not When.EARLY:
+        return []
+    if head.slot is Slot.ALONE or head.merge is None:
+        return [head]
+    joined = [head]
+    for item in free[1:most]:
+        if (item.kind, item.slot, item.when, item.merge) != (head.kind, Slot.JOIN, head.when, head.merge):
+            break
+        joined.append(item)
+    return joined
+
+
+def idle_order(inputs: Sequence[Item], work: Sequence[Item]) -> Lane:
+    """Which lane goes first: a command that is older than the oldest input, then inputs, then the rest of the work."""
+    waiting = inputs_for_next(inputs, 1)
+    if not waiting:
+        return Lane.WORK
+    command = next((item for item in work if item.kind is ItemKind.COMMAND), None)
+    return Lane.WORK if command is not None and command.at < waiting[0].at and work[0] is command else Lane.INPUT
+
+
+def _content(item: Item) -> JSON:
+    """What has to agree under one key."""
+    return [item.kind, item.body, item.turn, item.boundary]

@@ -1,0 +1,76 @@
+"""Rows of the intake and of duties, as every durable store writes them beside a session."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import dumps, loads, seal
+from everhold.core.intake import Hold, Item, ItemState
+from everhold.core.lease import Lease, Owner
+from everhold.ports.store import Duty
+
+#: The columns of a row, in order; those that may change are the last ones before the seal.
+ITEM: Final = ("seq", "id", "key", "body", "available_at", "state", "deferred", "hold", "fence", "ended", "seal")
+LEASE: Final = ("seq", "owner", "incarnation", "token", "generation", "claimed_at", "expires_at", "released")
+DUTY: Final = ("kind", "id", "body", "due_at", "version", "seal")
+
+_item = msgspec.json.Decoder(Item).decode
+_hold = msgspec.json.Decoder(Hold).decode
+
+
+def item_row(item: Item) -> tuple[Any, ...]:
+    content = msgspec.structs.replace(item, state=ItemState.WAITING, deferred=False, hold=None, fence=0, end=None)
+    body = dumps(content)
+    hold = None if item.hold is None else dumps(item.hold)
+    ended = None if item.waits else dumps(item.end)
+    changing = (item.state.value, int(item.deferred), hold, item.fence, ended)
+    return (item.seq, item.id, item.key, body, float(item.available_at), *changing, seal(body))
+
+
+def read_item(row: tuple[Any, ...]) -> Item:
+    """An item from its row; raises `ValueError` if the row is damaged."""
+    seq, id, _, body, _, state, deferred, hold, fence, ended, sealed = row
+    if seal(body) != sealed:
+        raise ValueError(f"item {seq} ({id}) does not match its seal")
+    return msgspec.structs.replace(
+        _item(body),
+        state=ItemState(state),
+        deferred=bool(deferred),
+        hold=None if hold is None else _hold(hold),
+        fence=fence,
+        end=None if ended is None else loads(ended),
+    )
+
+
+def lease_row(lease: Lease | None, seq: int) -> tuple[Any, ...]:
+    """A row, also of a session for which something came before anybody worked on it."""
+    if lease is None:
+        return (seq, "", "", "", 0, 0.0, 0.0, 1)
+    owner = lease.owner
+    times = (float(lease.claimed_at), float(lease.expires_at))
+    return (seq, owner.name, owner.incarnation, lease.token, lease.generation, *times, int(lease.released))
+
+
+def read_lease(row: tuple[Any, ...]) -> tuple[Lease | None, int]:
+    """The lease and the counter."""
+    seq, name, incarnation, token, generation, claimed_at, expires_at, released = row
+    if generation == 0:
+        return None, seq
+    return Lease(Owner(name, incarnation), token, generation, claimed_at, expires_at, bool(released)), seq
+
+
+def duty_row(duty: Duty) -> tuple[Any, ...]:
+    """A row as it will be, one version on."""
+    due = None if duty.due_at is None else float(duty.due_at)
+    row = (duty.kind, duty.id, dumps(duty.body), due, duty.version + 1)
+    return (*row, seal(*row))
+
+
+def read_duty(row: tuple[Any, ...]) -> Duty:
+    """A duty from its row; raises `ValueError` if the row is damaged."""
+    kind, id, body, due_at, version, sealed = row
+    if seal(kind, id, body, due_at, version) != sealed:
+        raise ValueError(f"the duty {kind}/{id} does not match its seal")
+    return Duty(kind, id, loads(body), due_at, version)

@@ -1,0 +1,191 @@
+"""The intake and the duties in the file."""
+
+from __future__ import annotations
+
+import builtins
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from everhold.core.errors import Overtaken
+from everhold.core.intake import Intake
+from everhold.core.lease import Owner
+from everhold.core.session import SessionId, State
+from everhold.ports.store import Duty
+from everhold.stores.lanes import DUTY, ITEM, LEASE, duty_row, item_row, lease_row, read_duty, read_item, read_lease
+
+Run = Callable[..., sqlite3.Cursor]
+T = TypeVar("T")
+
+_ITEM = ", ".join(ITEM)
+_LEASE = ", ".join(LEASE)
+_DUTY = ", ".join(DUTY)
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
+
+
+def read(run: Run, ref: int, session_id: str, state: State, now: float, named: Sequence[str], *, whole: bool) -> Intake:
+    """One session's intake; raises `ValueError` if a row is damaged."""
+    found = run(f"SELECT {_LEASE} FROM lease WHERE session = ?", (ref,)).fetchone()
+    lease, seq = (None, 0) if found is None else read_lease(found)
+    rows: list[Any] = []
+    if found is not None:
+        which = (
+            "1" if whole else f"(state = 'waiting' OR id IN ({_marks(len(named))}) OR key IN ({_marks(len(named))}))"
+        )
+        given = () if whole else (*named, *named)
+        rows = run(f"SELECT {_ITEM} FROM item WHERE session = ? AND {which}", (ref, *given)).fetchall()
+    return Intake(session_id, now, lease, seq, map(read_item, rows), state)
+
+
+def write(run: Run, ref: int, intake: Intake) -> None:
+    """Write what was changed."""
+    if intake.moved:
+        row = lease_row(intake.lease, intake.seq)
+        run(f"INSERT OR REPLACE INTO lease (session, {_LEASE}) VALUES ({_marks(len(LEASE) + 1)})", (ref, *row))
+    for id, item in intake.written.items():
+        if item is None:
+            run("DELETE FROM item WHERE session = ? AND id = ?", (ref, id))
+        else:
+            row = item_row(item)
+            run(f"INSERT OR REPLACE INTO item (session, {_ITEM}) VALUES ({_marks(len(ITEM) + 1)})", (ref, *row))
+
+
+def ready(run: Run, now: float, limit: int) -> list[SessionId]:
+    rows = run(
+        "SELECT DISTINCT s.id FROM item i JOIN session s ON s.ref = i.session JOIN lease l ON l.session = i.session"
+        " WHERE i.state = 'waiting' AND i.available_at <= ? AND (l.released = 1 OR l.expires_at <= ?) AND s.deleted = 0"
+        " LIMIT ?",
+        (now, now, limit),
+    )
+    return [SessionId(row[0]) for row in rows]
+
+
+def keep(run: Run, owner: Owner, until: float, now: float) -> list[SessionId]:
+    mine = "incarnation = ? AND owner = ? AND released = 0 AND expires_at > ?"
+    given = (owner.incarnation, owner.name, now)
+    rows = run(f"SELECT s.id FROM lease l JOIN session s ON s.ref = l.session WHERE {mine}", given).fetchall()
+    run(f"UPDATE lease SET expires_at = max(expires_at, ?) WHERE {mine}", (until, *given))
+    return [SessionId(row[0]) for row in rows]
+
+
+def leave(run: Run, owner: Owner) -> None:
+    run("UPDATE lease SET released = 1 WHERE incarnation = ? AND owner = ?", (owner.incarnation, owner.name))
+
+
+# ---- duties
+
+
+def duty(run: Run, kind: str, id: str) -> Duty | None:
+    row = run(f"SELECT {_DUTY} FROM duty WHERE kind = ? AND id = ?", (kind, id)).fetchone()
+    return None if row is None else read_duty(row)
+
+
+def duties(run: Run, kind: str, due: float | None, prefix: str, after: str, limit: int) -> Iterator[Duty]:
+    if due is not None:
+        rows = run(
+            f"SELECT {_DUTY} FROM duty WHERE kind = ? AND due_at <= ? ORDER BY due_at, id LIMIT ?", (kind, due, limit)
+        )
+    else:
+        rows = run(
+            f"SELECT {_DUTY} FROM duty WHERE kind = ? AND substr(id, 1, ?) = ? AND id > ? ORDER BY id LIMIT ?",
+            (kind, len(prefix), prefix, after, limit),
+        )
+    return map(read_duty, rows.fetchall())
+
+
+def undertake(run: Run, given: Sequence[Duty]) -> None:
+    """Write duties; raises `Overtaken` if one was computed from another version."""
+    for one in given:
+        if one.body is None:
+            done = run("DELETE FROM duty WHERE kind = ? AND id = ? AND version = ?", (one.kind, one.id, one.version))
+        elif one.version == 0:
+            row = duty_row(one)
+            done = run(f"INSERT INTO duty ({_DUTY}) VALUES ({_marks(len(DUTY))}) ON CONFLICT DO NOTHING", row)
+        else:
+            row = (*duty_row(one)[2:], one.kind, one.id, one.version)
+            changed = "UPDATE duty SET body = ?, due_at = ?, version = ?, seal = ?"
+            done = run(f"{changed} WHERE kind = ? AND id = ? AND version = ?", row)
+        if done.rowcount != 1:
+            raise Overtaken(f"{one.kind}/{one.id}", one.version)
+
+
+def next_duty(run: Run) -> float | None:
+    found: float | None = run(
+        "SELECT min(at) FROM (SELECT min(due_at) AS at FROM duty WHERE due_at IS NOT NULL"
+        " UNION ALL SELECT min(available_at) FROM item WHERE state = 'waiting')"
+    ).fetchone()[0]
+    return found
+
+
+class Lanes:
+    """The verbs of the intake and of duties, for a store that has one connection."""
+
+    time: Callable[[], float] | None = None
+    _run: Run
+    _reading: Callable[[], AbstractContextManager[None]]
+
+    def now(self) -> float:
+        return time.time() if self.time is None else self.time()
+
+    async def _write(self, act: Callable[[], Any]) -> Any:
+        raise NotImplementedError
+
+    def _session(self, session_id: str) -> tuple[Any, Any, int | None]:
+        raise NotImplementedError
+
+    async def intake(
+        self, session_id: str, act: Callable[[Intake], T], *, named: Sequence[str] = (), whole: bool = False
+    ) -> T:
+        with self._reading():  # most looks change nothing, and take no lock
+            found = self._looked(session_id, named, whole)
+            given = found[1]
+        said = act(given)
+        if not given.moved and not given.written:
+            return said
+
+        def land() -> T:
+            ref, fresh = self._looked(session_id, named, whole)
+            said = act(fresh)
+            write(self._run, ref, fresh)
+            return said
+
+        landed: T = await self._write(land)
+        return landed
+
+    def _looked(self, session_id: str, named: Sequence[str], whole: bool) -> tuple[int, Intake]:
+        _, head, _ = self._session(session_id)
+        return head.ref, read(self._run, head.ref, session_id, head.state, self.now(), named, whole=whole)
+
+    async def ready(self, limit: int) -> builtins.list[SessionId]:
+        with self._reading():
+            return ready(self._run, self.now(), limit)
+
+    async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
+        now = self.now()
+        kept: builtins.list[SessionId] = await self._write(lambda: keep(self._run, owner, now + ttl, now))
+        return kept
+
+    async def leave(self, owner: Owner) -> None:
+        await self._write(lambda: leave(self._run, owner))
+
+    async def duty(self, kind: str, id: str) -> Duty | None:
+        with self._reading():
+            return duty(self._run, kind, id)
+
+    async def duties(
+        self, kind: str, *, due: float | None = None, prefix: str = "", after: str = "", limit: int = 100
+    ) -> builtins.list[Duty]:
+        with self._reading():
+            return [*duties(self._run, kind, due, prefix, after, limit)]
+
+    async def undertake(self, duties: Sequence[Duty]) -> None:
+        await self._write(lambda: undertake(self._run, duties))
+
+    async def next_duty(self) -> float | None:
+        with self._reading():
+            return next_duty(self._run)
