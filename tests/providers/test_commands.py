@@ -68,6 +68,26 @@ def test_run_and_chat_hold_an_agent_with_the_model_that_is_named(server: Server,
     assert [request.body["model"] for request in server.requests] == ["the-named"] * 2
 
 
+def test_the_model_that_is_named_goes_before_an_agents_own(server: Server, folder: Path) -> None:
+    """Who types a model means it; without the option the agent's own is asked, also before that of the settings."""
+    own, other = server.name("anthropic", "its-own"), server.name("openai-chat", "of-the-settings")
+    (folder / "agents.py").write_text(f'import everhold\n\nagent = everhold.Agent("{own}")\n')
+    (folder / "everhold.toml").write_text(f'database = "a.db"\nllm = "{other}"\n')
+    server.script(Reply("One."), Reply("Two."), Reply("Three."))
+    words = ("run", "agents.py:agent", "task=Do it.")
+    named = everhold(*words, "--model", server.name("google", "the-named"), cwd=folder)
+    talked = everhold(
+        "chat", "agents.py:agent", "--model", server.name("openai-chat", "the-named"), cwd=folder, said="Hi\n"
+    )
+    alone = everhold(*words, cwd=folder)
+
+    assert [done.returncode for done in (named, talked, alone)] == [0, 0, 0], (
+        named.stderr + talked.stderr + alone.stderr
+    )
+    asked = [request.body.get("model") or request.path for request in server.requests]
+    assert "the-named" in asked[0] and asked[1:] == ["the-named", "its-own"]
+
+
 def test_a_missing_key_is_said_before_anything_is_begun(folder: Path) -> None:
     done = everhold(
         *("run", "capital.py:capital", "country=France", "-d", "a.db", "--model", "anthropic:claude-sonnet-4-6"),

@@ -216,6 +216,14 @@ async def test_providers_may_be_limited() -> None:
     assert (caught.value.session_id, caught.value.expected, caught.value.actual) == ("s-1", "anthropic", "openai")
 
 
+async def test_its_own_models_may_be_asked_always() -> None:
+    """Whatever a question names; with none of its own, that is refused when it is made."""
+    with pytest.raises(ProviderUnconfigured, match="openai"):
+        await Model("openai:x", always=True).answer(question(options={"model": "anthropic:y"}), "s-1")
+    with pytest.raises(BadSetting, match="there is none"):
+        Model(always=True)
+
+
 async def test_a_plain_question_does_not_choose_where_words_go() -> None:
     """A sandboxed program can ask, and must not reach the network by asking."""
     away = "openai:x@http://127.0.0.1:1/v1"

@@ -3,7 +3,8 @@
     everhold.Model("anthropic:claude-sonnet-4-6")        everhold.Model("openai:gpt-5-mini", "google:gemini-2.5-flash")
 
 Rules
-  1. It answers `llm` queries and nothing else. The model that a query names goes before its own.
+  1. It answers `llm` queries and nothing else. The model that a query names goes before its own, unless it is told to
+     ask its own always.
   2. A failure that may pass is waited for, within limits; then the next model is asked. What stays is an answer: the
      program sees an error with a code. A model that cannot be asked here at all leaves the query open.
   3. Where words are sent is decided by who opens the runtime, or writes the agent: a plain question may name a
@@ -44,6 +45,7 @@ class Model:
         *models: str,
         api_key: str | None = None,
         only: Sequence[str] = (),
+        always: bool = False,
         stream: bool = True,
         patience: Patience | None = None,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
@@ -51,9 +53,13 @@ class Model:
     ) -> None:
         """The models to ask, the first that can answer; `only` names the providers that queries may ask for.
 
-        Without any model, it answers the queries of agents that name one. Other options go with every question.
+        Without any model, it answers the queries of agents that name one. With `always`, its models are asked whatever
+        a query names. Other options go with every question.
         """
         self.names = tuple(name for model in models for name in names(model))
+        if always and not self.names:
+            raise BadSetting("llm", "always asks the models that are named here, and there is none")
+        self._always = always
         self.patience = patience or Patience()
         self._only = tuple(only)
         self._stream, self._sleep = stream, sleep
@@ -96,7 +102,7 @@ class Model:
 
     def _wanted(self, query: Query, session_id: str) -> tuple[Name, ...]:
         """The models to ask, as the query or whoever opened the runtime says."""
-        given = (query.options or {}).get("model")
+        given = None if self._always else (query.options or {}).get("model")
         if not given:
             if not self.names:
                 raise NotAllowed(f"{query.id} names no model, and there is none here", "Give llm= a model.")

@@ -50,7 +50,11 @@ def common(command: F) -> F:
 def answering(command: F) -> F:
     """Who answers `llm` questions meanwhile."""
     options = [
-        click.option("--model", metavar="NAME", help="Answer llm questions with a model: provider:name."),
+        click.option(
+            "--model",
+            metavar="NAME",
+            help="Answer llm questions with this model, provider:name; it goes before an agent's own.",
+        ),
         click.option("--answers", metavar="FILE", help="Answer llm questions from a JSON file: a list, or patterns."),
         click.option("--answer-with", metavar="CMD", help="Answer llm questions with a command, such as 'claude -p'."),
         click.option("--at-once", default=4, show_default=True, metavar="N", help="How many commands run at a time."),
@@ -208,7 +212,7 @@ def answerer_of(
     if model is not None:
         if answers is not None or answer_with is not None:
             raise BadSetting("--model", "give it alone: --answers and --answer-with say who answers, too")
-        return answerer(model)
+        return _model(model)
     if answers is not None:
         return Script.read(answers)
     found = settings_of(database)
@@ -218,6 +222,16 @@ def answerer_of(
     command = Command(words, at_once=at_once, timeout=timeout)
     command.check()
     return command
+
+
+def _model(name: str) -> Answerer:
+    """The model of `--model`: who types it means it, whatever an agent or a question names."""
+    from everhold.answerers import Model
+
+    try:
+        return Model(name, always=True)
+    except BadSetting as error:
+        raise BadSetting("--model", error.reason) from None
 
 
 def _refuse_absent(found: Settings) -> None:
