@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from everhold.core.errors import EverholdError, Overtaken, StoreBusy
@@ -21,6 +22,9 @@ from everhold.ports.store import LOOK_EVERY
 log = logging.getLogger("everhold")
 
 AT_ONCE: Final = 100
+
+#: Something else to see to at each look, at this moment: returns whether to look again at once.
+Chore = Callable[[float], Awaitable[bool]]
 
 
 class Caretaker:
@@ -36,6 +40,7 @@ class Caretaker:
         self._look_every = LOOK_EVERY
         self._skip: dict[str, tuple[int, float]] = {}  # sessions that did not move: at which revision, and when
         self._looked = 0.0  # when all were looked at
+        self.chores: list[Chore] = []
         self._task: asyncio.Task[None] | None = None
         sessions.poke = self._poked.set
 
@@ -82,7 +87,7 @@ class Caretaker:
 
     async def _rest(self) -> bool:
         """Sleep until something may have happened; returns whether it did."""
-        due = await self._sessions.store.next_due()
+        due = await self._due()
         now = self._clock.now()
         if due is not None and self._looked <= due < now:
             return True
@@ -104,6 +109,12 @@ class Caretaker:
             return True
         return self._clock.now() >= self._looked + self._ttl / 2  # a process may have died, which writes nothing
 
+    async def _due(self) -> float | None:
+        """The earliest moment at which anything moves by itself."""
+        store = self._sessions.store
+        moments = [await store.next_due(), await store.next_duty() if self.chores else None]
+        return min((at for at in moments if at is not None), default=None)
+
     async def move(self) -> bool:
         """Move the sessions whose time has come; returns whether to look again at once."""
         store = self._sessions.store
@@ -118,6 +129,8 @@ class Caretaker:
             moved = await self._one(session_id, self._dispatch.recover, now) or moved
         for session_id in due:
             moved = await self._one(session_id, self._runner.pump, now) or moved
+        for chore in self.chores:
+            moved = await chore(now) or moved
         return moved
 
     async def _one(self, session_id: str, act: Any, now: float) -> bool:
