@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ PACKAGES: Final = "packages"  # the folder of Lua packages in a project, and in 
 SCHEMES: Final = ("sqlite", "memory", "postgresql")
 SUFFIXES: Final = (".db", ".sqlite", ".sqlite3")
 DEFAULT: Final = "the user's data folder"
+_PLACES: Final = ("HOME", "XDG_DATA_HOME", "LOCALAPPDATA")  # variables that say where the user's data folder is
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,11 @@ def settings(
 
 def home() -> Path:
     """The user's data folder; it need not exist."""
+    return _home(*map(os.environ.get, _PLACES))
+
+
+@lru_cache(maxsize=8)
+def _home(*_places: str | None) -> Path:
     from platformdirs import user_data_path
 
     return user_data_path("everhold", appauthor=False)

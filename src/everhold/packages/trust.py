@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -30,10 +31,12 @@ from everhold.packages.settings import home
 log = logging.getLogger("everhold")
 
 FILE: Final = "trust.json"
-_Signature = tuple[tuple[str, int, int, int], ...]
-_seen: dict[
-    Path, tuple[_Signature, str]
-] = {}  # fingerprints of this process, by what the file system says of the files
+#: Nanoseconds in which a file may change twice and look the same: so fresh a one is not remembered.
+_TICK: Final = 100_000_000
+
+_Look = tuple[int, ...]
+_read_marks: dict[str, tuple[_Look, list[Mark]]] = {}  # what was read, by what the file system said of the file
+_fingerprints: dict[str, tuple[dict[str, _Look], str]] = {}
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -51,16 +54,18 @@ class _Marks(msgspec.Struct):
 def trusted(package: Path) -> bool:
     """Whether the user vouched for this package (its folder, or its only file) as it is now."""
     try:
-        found = {mark.path: mark.digest for mark in _read(_file())}
+        found = _read(_file())
     except (BadSetting, OSError) as error:
         log.warning("no package is trusted: %s", error)
         return False
-    path = package.resolve()
-    wanted = found.get(str(path))
-    try:
-        return wanted is not None and fingerprint(path) == wanted
-    except (NotAllowed, OSError):
-        return False
+    path = os.path.realpath(package)
+    for mark in found:
+        if mark.path == path:
+            try:
+                return fingerprint(path) == mark.digest
+            except (NotAllowed, OSError):
+                return False
+    return False
 
 
 def trust(package: Path) -> Mark:
@@ -88,38 +93,58 @@ def marks() -> list[tuple[Mark, bool]]:
     return [(mark, trusted(Path(mark.path))) for mark in sorted(_read(_file()), key=lambda mark: mark.path)]
 
 
-def fingerprint(path: Path) -> str:
+def fingerprint(path: str | Path) -> str:
     """One fingerprint of all files of a package; raises `NotAllowed` for links that leave it."""
-    files = [path] if path.is_file() else sorted(_files(path))
-    root = path.parent if path.is_file() else path
-    signature = tuple(_identity(file, root) for file in files)
-    known = _seen.get(path)
-    if known is not None and known[0] == signature:
+    path, now = os.fspath(path), time.time_ns()
+    files = _looked_at(path)
+    known = _fingerprints.get(path)
+    if known is not None and known[0] == files:
         return known[1]
-    whole = sha256()
-    for file in files:
-        text = file.read_bytes()
-        whole.update(f"{file.relative_to(root).as_posix()}\0{len(text)}\0".encode() + text)
-    _seen[path] = signature, whole.hexdigest()
-    return _seen[path][1]
+    whole, root = sha256(), path if os.path.isdir(path) else os.path.dirname(path)
+    for name in sorted(files, key=lambda name: name.split("/")):
+        text = Path(root, name).read_bytes()
+        whole.update(f"{name}\0{len(text)}\0".encode() + text)
+    if all(_is_settled(look, now) for look in files.values()):
+        _fingerprints[path] = files, whole.hexdigest()
+    return whole.hexdigest()
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in (*folders, *(name for name in names if not name.startswith("."))):
-            path = Path(place, name)
-            if path.is_symlink() and not path.resolve().is_relative_to(folder):
-                raise NotAllowed(f"{path} leads out of the package", "Put a copy there instead of the link.")
-            if path.is_file():
-                yield path
-            elif path.is_symlink():
-                raise NotAllowed(f"{path} is a link to a folder", "Put a copy there instead of the link.")
+def _looked_at(path: str) -> dict[str, _Look]:
+    """What the file system says of each file of a package, by its name there."""
+    found = os.stat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        return {os.path.basename(path): _look(found)}
+    return dict(_files(path, path, ""))
 
 
-def _identity(file: Path, root: Path) -> tuple[str, int, int, int]:
-    found = file.stat()
-    return file.relative_to(root).as_posix(), found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _files(package: str, folder: str, prefix: str) -> Iterator[tuple[str, _Look]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_symlink():
+                _refuse_leaving(entry, package)
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(package, entry.path, f"{prefix}{entry.name}/")
+            elif entry.is_file():
+                yield prefix + entry.name, _look(entry.stat())
+
+
+def _refuse_leaving(link: os.DirEntry[str], package: str) -> None:
+    if not Path(link.path).resolve().is_relative_to(package):
+        raise NotAllowed(f"{link.path} leads out of the package", "Put a copy there instead of the link.")
+    if not link.is_file():
+        raise NotAllowed(f"{link.path} is a link to a folder", "Put a copy there instead of the link.")
+
+
+def _look(found: os.stat_result) -> _Look:
+    """By what a change of a file is seen. Its last number cannot be chosen by anybody."""
+    return found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _is_settled(look: _Look, now: int) -> bool:
+    """Whether the file had changed long enough ago that every change from now on is seen."""
+    return now - look[-1] > _TICK
 
 
 # ---- the file
@@ -131,22 +156,34 @@ def _file() -> Path:
 
 def _read(file: Path) -> list[Mark]:
     """The marks in it; raises `BadSetting` if it cannot be relied on."""
+    place, now = str(file), time.time_ns()
+    known = _read_marks.get(place)
     try:
+        if known is not None and known[0] == _look(os.stat(place)):
+            return known[1]
         with file.open("rb") as source:
-            found = os.fstat(source.fileno())
+            look = _look(os.fstat(source.fileno()))
             text = source.read()
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise BadSetting(str(file), f"it cannot be read: {error.strerror}") from None
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (os.getuid(), 0):
-        raise BadSetting(str(file), f"others may write it; look at it, then chmod 600 {file}")
+        raise BadSetting(place, f"it cannot be read: {error.strerror}") from None
+    _, _, mode, owner, *_ = look
+    if mode & (stat.S_IWGRP | stat.S_IWOTH) or owner not in (os.getuid(), 0):
+        raise BadSetting(place, f"others may write it; look at it, then chmod 600 {file}")
+    marks = _decoded(place, text)
+    if _is_settled(look, now):
+        _read_marks[place] = look, marks
+    return marks
+
+
+def _decoded(place: str, text: bytes) -> list[Mark]:
     try:
         marks = msgspec.json.decode(text, type=_Marks)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise BadSetting(str(file), f"it is damaged ({error}); remove it and trust your packages again") from None
+        raise BadSetting(place, f"it is damaged ({error}); remove it and trust your packages again") from None
     if marks.format != 1:
-        raise BadSetting(str(file), f"it has format {marks.format}, which a newer everhold wrote")
+        raise BadSetting(place, f"it has format {marks.format}, which a newer everhold wrote")
     return marks.packages
 
 
@@ -157,7 +194,7 @@ def _changing() -> Iterator[list[Mark]]:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(os.open(file.parent / f".{FILE}.lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = _read(file)
+        found = list(_read(file))
         yield found
         fresh = file.with_name(f".{FILE}.new")
         text = json.dumps({"format": 1, "packages": msgspec.to_builtins(found)}, indent=1, ensure_ascii=False)

@@ -81,6 +81,20 @@ def test_a_change_that_keeps_size_and_time_is_seen(package: Path) -> None:
     assert not trusted(package)
 
 
+def test_what_changed_a_moment_ago_is_read_again(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one tick of the file system's clock a file can change twice and look the same."""
+    same = os.stat(package / "init.lua")
+    monkeypatch.setattr(room, "_look", lambda found: (0, 0, 0, os.getuid(), 0, 0, same.st_ctime_ns))
+    monkeypatch.setattr(room.time, "time_ns", lambda: same.st_ctime_ns + room._TICK)
+    first = fingerprint(package)
+    (package / "init.lua").write_text("return 1")
+    second = fingerprint(package)
+    monkeypatch.setattr(room.time, "time_ns", lambda: same.st_ctime_ns + room._TICK + 1)
+    third = fingerprint(package)
+    (package / "init.lua").write_text("return 2")
+    assert (first != second, second == third, third == fingerprint(package)) == (True, True, True)
+
+
 def test_hidden_files_do_not_belong_to_a_package(package: Path) -> None:
     trust(package)
     (package / ".git").mkdir()

@@ -6,6 +6,7 @@ need anything. What a text hides from this reading is refused when it is require
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from everhold.programs.lua.root import Root
 _COMMENT: Final = re.compile(r"--\[(=*)\[.*?\]\1\]|--[^\n]*", re.DOTALL)
 _REQUIRE: Final = re.compile(r"""\brequire\b(?:\s*\(?\s*(["'])([A-Za-z0-9_-]+)[A-Za-z0-9_.-]*\1)?""")
 _BY_NAME: Final = re.compile(r"\balc\s*\.\s*(fork|pipe|eval)\b")
-_seen: dict[Path, tuple[int, int, frozenset[str] | None]] = {}  # what files need, by their time and size
+_seen: dict[Path, tuple[tuple[int, int, int], frozenset[str] | None]] = {}  # what files need, by their times and size
 
 
 def closed(package: Path, roots: tuple[str, ...], trusted: Callable[[Path], bool]) -> bool:
@@ -49,17 +50,18 @@ def _located(name: str, roots: tuple[str, ...]) -> Path | None:
 
 
 def _sources(place: Path) -> Iterator[Path]:
-    return iter([place]) if place.is_file() else place.rglob("*.lua")
+    return iter([place]) if os.path.isfile(place) else place.rglob("*.lua")
 
 
 def _needs(file: Path) -> frozenset[str] | None:
     """The first names of all that a file requires; None if it does not say."""
-    found = file.stat()
+    found = os.stat(file)
+    look = found.st_ctime_ns, found.st_mtime_ns, found.st_size
     known = _seen.get(file)
-    if known is None or known[:2] != (found.st_mtime_ns, found.st_size):
+    if known is None or known[0] != look:
         text = _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
-        known = _seen[file] = found.st_mtime_ns, found.st_size, _read(text)
-    return known[2]
+        known = _seen[file] = look, _read(text)
+    return known[1]
 
 
 def _read(text: str) -> frozenset[str] | None:

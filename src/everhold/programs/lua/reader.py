@@ -9,6 +9,7 @@ Rules
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -42,9 +43,20 @@ def find(name: str, roots: tuple[str, ...], allowed: Callable[[Path], bool] | No
 
 def source(path: Path) -> bytes:
     """A file's text as Lua wants it: without a byte order mark, and with a first line for the shell made a comment."""
-    with path.open("rb") as file:
-        read = file.read(LARGEST + 1)
+    read = _bytes(path)
     if len(read) > LARGEST:
         return b"error('this file is too large to be loaded', 0)"
     read = read.removeprefix(b"\xef\xbb\xbf")
     return b"--" + read if read.startswith(b"#") else read
+
+
+def _bytes(path: Path) -> bytes:
+    """What is in a file, as far as it may be read and a byte more. A file object would cost more than the reading."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found, rest = b"", min(os.fstat(file).st_size, LARGEST) + 1
+        while rest and (more := os.read(file, rest)):
+            found, rest = found + more, rest - len(more)
+        return found
+    finally:
+        os.close(file)
