@@ -330,3 +330,43 @@ async def test_what_a_child_asks_a_person_is_the_turns_question():
         assert (await session.turn(turn.input_id)).text == "Ok."
         assert len(await session.turns()) == 1
     assert done == ["x"]
+
+
+async def test_a_stream_ends_where_a_child_asks_a_person():
+    """Whoever watches is given the word, as if the conversation itself had asked, and follows on after the answer."""
+    verdicts["look"] = Confirm("it is private")
+    cast = Cast(boss=[task("finder"), "Ok."], finder=[use("look", what="x"), "F."])
+    async with opened(llm=cast) as runtime:
+        session = await runtime.session(boss, "s")
+        async with asyncio.timeout(60):
+            seen = [event async for event in session.stream("Go.", id="one")]
+            turn = await session.turn("one", wait=0)
+            assert turn.waiting and "Run look" in turn.queries[0].prompt
+            await runtime.answer(turn.queries[0], True)
+            rest = [event async for event in session.follow("one", seen[-1].cursor)]
+    assert [event.kind for event in rest][-1] == "settled" and not any(event.kind == "settled" for event in seen)
+
+
+async def test_what_a_child_asks_is_heard_without_looking_again(monkeypatch):
+    """In one process nobody polls: the child's step wakes whoever waits above it."""
+    monkeypatch.setattr("everhold.agents.session.LOOK", 3600.0)
+    verdicts["look"] = Confirm("it is private")
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    async def slowly(query):
+        reached.set()
+        await go.wait()
+        return use("look", what="x")
+
+    cast = Cast(boss=[task("writer"), "Ok."], writer=[task("finder"), "W."], finder=[slowly, "F."])
+    async with opened(llm=cast) as runtime:
+        session = await runtime.session(boss, "s")
+        going = asyncio.ensure_future(session.send("Go."))
+        await reached.wait()
+        for _ in range(20):  # it waits by now
+            await asyncio.sleep(0)
+        go.set()
+        turn = await asyncio.wait_for(going, 60)
+        (question,) = turn.queries
+        await runtime.answer(question, True)
+        assert (await session.turn(turn.input_id)).text == "Ok."

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from everhold.core.query import Kind
 from everhold.core.status import OpenQuery, Paused, Status
@@ -11,8 +14,30 @@ if TYPE_CHECKING:
     from everhold.agents.session import AgentSession
     from everhold.runtime import Runtime
 
-#: Seconds between two looks at sessions below, which do not tell those above what they ask.
-LOOK: Final = 0.25
+T = TypeVar("T")
+
+#: Seconds after which sessions below are looked at though nobody told of a change: another process may have moved them.
+LOOK: Final = 5.0
+
+
+class Changes:
+    """Waits until one of the sessions that it watches may have changed. Watch first, then look: nothing is missed."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime, self._stack = runtime, ExitStack()
+        self._futures: list[asyncio.Future[None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def watch(self, session_id: str) -> None:
+        self._futures.append(self._stack.enter_context(self._runtime._watched(session_id)))
+
+    async def wait(self, timeout: float | None) -> None:
+        await asyncio.wait(self._futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
 
 def asked(status: Status) -> tuple[OpenQuery, ...]:
@@ -21,12 +46,15 @@ def asked(status: Status) -> tuple[OpenQuery, ...]:
     return tuple(query for query in queries if query.kind is not Kind.SIGNAL)
 
 
-async def asked_below(runtime: Runtime, session_id: str) -> tuple[OpenQuery, ...]:
-    """What somebody outside has to answer before the sessions below this one go on."""
+async def asked_below(
+    runtime: Runtime, session_id: str, watch: Callable[[str], Any] = lambda child: None
+) -> tuple[OpenQuery, ...]:
+    """What somebody outside has to answer before the sessions below this one go on; each of them is watched."""
     found: list[OpenQuery] = []
-    for child in await runtime.sessions(parent=session_id, state="paused"):
+    for child in await runtime.sessions(parent=session_id, state=("running", "paused")):
+        watch(child.session_id)
         status = await runtime.status(child.session_id)
-        found += asked(status) or await asked_below(runtime, child.session_id)
+        found += asked(status) or await asked_below(runtime, child.session_id, watch)
     return tuple(found)
 
 
@@ -37,3 +65,37 @@ async def asked_anywhere(session: AgentSession) -> tuple[OpenQuery, ...]:
     if found or not session.agent.subagents or not isinstance(status, Paused):
         return found
     return await asked_below(session._runtime, session.id)
+
+
+async def until_asked_below(runtime: Runtime, session_id: str, events: AsyncIterator[T]) -> AsyncIterator[T]:
+    """Events, until a session below waits for somebody outside: then nothing more happens before they answer."""
+    below: asyncio.Future[Any] = asyncio.ensure_future(_waits_below(runtime, session_id))
+    working = [below]
+    try:
+        while True:
+            following: asyncio.Future[T] = asyncio.ensure_future(_next(events))
+            working = [below, following]
+            await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+            if not following.done():
+                return
+            yield following.result()
+    except StopAsyncIteration:
+        return
+    finally:
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+
+
+async def _next(events: AsyncIterator[T]) -> T:
+    return await anext(events)
+
+
+async def _waits_below(runtime: Runtime, session_id: str) -> None:
+    """Return as soon as somebody outside has to answer before the sessions below go on."""
+    while True:
+        with Changes(runtime) as changes:
+            changes.watch(session_id)
+            if await asked_below(runtime, session_id, changes.watch):
+                return
+            await changes.wait(LOOK)

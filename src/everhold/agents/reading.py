@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
+from everhold.agents.tail import last_said
 from everhold.core.codec import JSON
 from everhold.core.conversation import Conversation
 from everhold.core.errors import BadSetting, UnknownNode
-from everhold.core.graph import Graph, Node
+from everhold.core.graph import Graph, Node, text
 from everhold.core.journal import Delivery, tape
 from everhold.core.session import Head
 from everhold.core.turn import Settled
@@ -59,8 +60,18 @@ class Reading:
             self.told.graph.trim()
         return True
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything was read yet."""
+        return self._next > 0
+
     def settled(self, input_id: str) -> Settled | None:
         return self.told.settled(input_id)
+
+    def words(self, settled: Settled) -> str:
+        """The model's last words in a turn."""
+        node = last_said(self.told.graph.nodes, settled)
+        return "" if node is None else text(node.content)
 
     def input(self, input_id: str) -> JSON:
         """What was said under this id, also if no turn began with it yet; None if nothing was."""

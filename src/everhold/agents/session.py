@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from everhold.agents.below import LOOK, asked, asked_anywhere, asked_below
+from everhold.agents.below import LOOK, Changes, asked, asked_anywhere, asked_below, until_asked_below
 from everhold.agents.framing import Framing, checked
 from everhold.agents.reading import ALL, Reading
 from everhold.agents.state import ReadView, Snapshot, Stored, adopted, read_view, snapshot, stored
+from everhold.agents.tail import Tail
 from everhold.core.codec import JSON, plain, same
 from everhold.core.conversation import Conversation
 from everhold.core.errors import BadArguments, KeyConflict, SessionEnded, TurnWaiting
-from everhold.core.graph import Node, NodeKind, blocks, text
+from everhold.core.graph import Node, NodeKind, blocks, brief, text
 from everhold.core.ledger import Ledger
-from everhold.core.message import Message, Role, encode
+from everhold.core.message import Message, encode
 from everhold.core.query import FOR_PEOPLE
 from everhold.core.status import Finished, OpenQuery, Paused
 from everhold.core.turn import Answered, Settled, TurnOutcome
@@ -70,6 +71,7 @@ class AgentSession(Framing):
     def __init__(self, runtime: Runtime, agent: Agent, session_id: str, residency: str = ALL) -> None:
         self._runtime, self.agent, self.id = runtime, agent, session_id
         self._reading = Reading(runtime.store, session_id, residency)
+        self._tail = Tail(runtime.store, session_id)
 
     # ---- talking
 
@@ -88,7 +90,9 @@ class AgentSession(Framing):
         for this turn only.
         """
         said = self._kept(content)
-        input_id = await self._say(said, id, options)
+        if id is None and not self._reading.begun:
+            return await self._ended(await self._say(said, _new(), options, self._tail), self._tail, wait)
+        input_id = await self._say_once(said, id, options)
         turn = await self.turn(input_id, wait=wait)
         self._same(input_id, said)  # another process may have been quicker
         return turn
@@ -98,13 +102,14 @@ class AgentSession(Framing):
         said = self._kept(content)
         watch = self._runtime._watch(self.id, self._viewed)
         await watch.here()
-        input_id = await self._say(said, id)
-        await self._reading.refresh()
-        known = self._reading.settled(input_id)
-        if known is not None and self._reading.steps[known.turn] < watch.at:
-            self._same(input_id, said)
-            yield Event(EventKind.SETTLED, watch.cursor, turn=known.turn, settled=known)
-            return
+        input_id = await self._say_once(said, id)
+        if id is not None:
+            await self._reading.refresh()
+            known = self._reading.settled(input_id)
+            if known is not None and self._reading.steps[known.turn] < watch.at:
+                self._same(input_id, said)
+                yield Event(EventKind.SETTLED, watch.cursor, turn=known.turn, settled=known)
+                return
         async for event in self._until(input_id, watch.further()):
             yield event
 
@@ -114,6 +119,8 @@ class AgentSession(Framing):
             yield event
 
     async def _until(self, input_id: str, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+        if self.agent.subagents:
+            events = until_asked_below(self._runtime, self.id, events)
         async for event in events:
             yield event
             if event.kind is EventKind.SETTLED and event.settled is not None and event.settled.input == input_id:
@@ -125,29 +132,34 @@ class AgentSession(Framing):
 
     async def turn(self, input_id: str, *, wait: float | None = None) -> Turn:
         """Wait until the turn of an input has settled, or somebody outside has to answer."""
+        return await self._ended(input_id, self._reading, wait)
+
+    async def _ended(self, input_id: str, read: Reading | Tail, wait: float | None) -> Turn:
+        """The turn of an input as soon as it has settled, or waits for somebody outside."""
         loop = asyncio.get_running_loop()
         deadline = None if wait is None else loop.time() + wait
         while True:
-            with self._runtime._watched(self.id) as change:  # from before the look: nothing is missed
-                await self._reading.refresh()
-                settled = self._reading.settled(input_id)
+            with Changes(self._runtime) as changes:
+                changes.watch(self.id)
+                await read.refresh()
+                settled = read.settled(input_id)
                 if settled is not None:
-                    return self._turn(settled)
+                    return Turn(self.id, settled.input, settled, text=read.words(settled))
                 status = await self._runtime.status(self.id)
                 if isinstance(status, Finished):
                     raise SessionEnded(self.id, status.state, "held a conversation with")
                 open_now, look = asked(status), None
                 if not open_now and isinstance(status, Paused):  # for a session below, or a moment
-                    open_now, look = await asked_below(self._runtime, self.id), LOOK
+                    open_now, look = await asked_below(self._runtime, self.id, changes.watch), LOOK
                 left = None if deadline is None else deadline - loop.time()
                 if open_now or (left is not None and left <= 0):
                     return Turn(self.id, input_id, None, open_now)
-                await asyncio.wait([change], timeout=left if look is None else min(look, left or look))
+                await changes.wait(left if look is None else look if left is None else min(look, left))
 
     async def steer(self, content: Words, *, id: str | None = None) -> str:
         """Say something to the turn under way: the model hears it in its next round. Returns the id of the input."""
         input_id = id or _new()
-        await self._runtime._say(self.id, {"do": "steer", "id": input_id, "content": self._kept(content)})
+        await self._runtime._say(self.id, {"do": "steer", "id": input_id, "content": brief(self._kept(content))})
         return input_id
 
     async def cancel_turn(self, reason: str = "") -> Turn | None:
@@ -161,7 +173,8 @@ class AgentSession(Framing):
             with self._runtime._watched(self.id) as change:
                 turns = (await self._told()).turns
                 if len(turns) >= number:
-                    return self._turn(turns[number - 1])
+                    settled = turns[number - 1]
+                    return Turn(self.id, settled.input, settled, text=self._reading.words(settled))
                 await asyncio.wait([change], timeout=1.0)
 
     async def branch(self, to: str | None) -> None:
@@ -265,29 +278,27 @@ class AgentSession(Framing):
         """What somebody said, as it is written down."""
         return list(kept(self.agent.plugins, _said(content)))
 
-    async def _say(self, said: list[JSON], given_id: str | None, options: Mapping[str, JSON] | None = None) -> str:
-        """Send an input, unless it was sent before."""
-        input_id = given_id or _new()
-        more = {} if not options else {"options": checked(options)}
-        if given_id is not None:
-            if not given_id:
-                raise BadArguments("send", "an id is text, and not empty")
-            await self._reading.refresh()
-            if self._reading.input(input_id) is not None:
-                self._same(input_id, said)
-                return input_id
-        await self._refuse_while_asked()
-        await self._runtime._say(self.id, {"id": input_id, "content": said, **more})
-        return input_id
+    async def _say_once(self, said: list[JSON], given_id: str | None, options: Mapping[str, JSON] | None = None) -> str:
+        """Say an input, unless it was said before; returns its id."""
+        if given_id is None:
+            return await self._say(said, _new(), options)
+        if not given_id:
+            raise BadArguments("send", "an id is text, and not empty")
+        await self._reading.refresh()
+        if self._reading.input(given_id) is None:
+            return await self._say(said, given_id, options)
+        self._same(given_id, said)
+        return given_id
 
-    def _turn(self, settled: Settled) -> Turn:
-        words, nodes = "", self._reading.told.graph.nodes
-        node = nodes.get(settled.leaf or "") if isinstance(settled.outcome, Answered) else None
-        while node is not None and node.role is not Role.ASSISTANT:  # after it comes what plugins keep
-            node = nodes.get(node.parent or "")
-        if node is not None:
-            words = text(node.content)
-        return Turn(self.id, settled.input, settled, text=words)
+    async def _say(
+        self, said: list[JSON], input_id: str, options: Mapping[str, JSON] | None, tail: Tail | None = None
+    ) -> str:
+        more = {} if not options else {"options": checked(options)}
+        await self._refuse_while_asked()
+        if tail is not None:
+            await tail.expect(input_id)
+        await self._runtime._say(self.id, {"id": input_id, "content": brief(said), **more})
+        return input_id
 
     def _same(self, input_id: str, said: list[JSON]) -> None:
         """Raise `KeyConflict` if the input of this id was another one."""

@@ -236,6 +236,14 @@ def blocks(content: JSON) -> list[JSON]:
     return []
 
 
+def brief(said: list[JSON]) -> JSON:
+    """Blocks as short as they can be kept: mere words are kept as text."""
+    match said:
+        case [{"type": "text", "text": str(words), **more}] if not more:
+            return words
+    return said
+
+
 def text(content: JSON) -> str:
     """The words among what was said."""
     found = [block for block in blocks(content) if isinstance(block, dict) and block.get("type") == "text"]

@@ -3,7 +3,7 @@
 import pytest
 
 from everhold.core.errors import DamagedGraph, UnknownNode
-from everhold.core.graph import INITIAL, Frame, Graph, Node, NodeKind, View, applicable, blocks, common, text
+from everhold.core.graph import INITIAL, Frame, Graph, Node, NodeKind, View, applicable, blocks, brief, common, text
 from everhold.core.message import Role
 
 
@@ -137,6 +137,20 @@ def test_what_two_paths_share():
     assert common(one.path("2.0"), other.path("2.1")) == 2
     assert common(one.path("2.0"), one.path("1.1")) == 2
     assert common([], one.path("2.0")) == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ([{"type": "text", "text": "Hi."}], "Hi."),
+        ([{"type": "text", "text": "Hi.", "cache": True}], [{"type": "text", "text": "Hi.", "cache": True}]),
+        ([{"type": "text", "text": "a"}] * 2, [{"type": "text", "text": "a"}] * 2),
+        ([{"type": "image", "data": "x"}], [{"type": "image", "data": "x"}]),
+    ],
+)
+def test_mere_words_are_kept_as_text(said, kept):
+    """And read back as the same blocks."""
+    assert brief(said) == kept and blocks(brief(said)) == said
 
 
 @pytest.mark.parametrize(
