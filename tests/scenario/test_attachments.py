@@ -14,6 +14,7 @@ from everhold.drive.agent.attachment import read_attachment
 from everhold.ports import attachment
 from everhold.ports.attachment import keep
 from everhold.ports.tool import ToolContext, tool
+from everhold.stores.memory import MemoryStore
 from tests.scenario.house import opened
 from tests.scenario.talk import Scripted, told, use
 
@@ -212,7 +213,8 @@ async def test_attachments_come_along_with_their_session(tmp_path):
         session = await say(runtime)
         fork = await session.fork()
         await runtime.export(file)
-    async with opened(llm=model) as other:
+    (tmp_path / "other").mkdir()
+    async with opened(tmp_path / "other", llm=model) as other:
         await other.import_(file)
         for session_id in (session.id, fork.id):
             assert await other.attachment(session_id, NAME) == LONG.encode()
@@ -223,6 +225,48 @@ async def test_attachments_come_along_with_their_session(tmp_path):
     async with opened(llm=model) as other:
         with pytest.raises(BadExport):
             await other.import_(file)
+
+
+class Dying(MemoryStore):
+    """Dies before the n-th write of an import."""
+
+    left = 0
+
+    async def commit(self, change, fence):
+        self._die()
+        await super().commit(change, fence)
+
+    async def attach(self, *given):
+        self._die()
+        await super().attach(*given)
+
+    def _die(self):
+        self.left -= 1
+        if self.left == 0:
+            raise OSError("killed")
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3, 4, 5, 6])
+async def test_an_import_that_dies_leaves_no_session_without_its_attachments(tmp_path, writes):
+    """They land before its steps; importing the file again goes on where it died."""
+    model, file = Scripted(use("log"), use("draw"), "Done.", "Done."), tmp_path / "all.jsonl"
+    async with opened(tmp_path, llm=model) as runtime:
+        session = await say(runtime)
+        await session.send("Draw.")
+        kept = await runtime.attachments(session.id)
+        await runtime.export(file)
+    store = Dying()
+    async with opened(on=store, llm=model, recover=False, replay=False) as other:
+        store.left = writes
+        try:
+            await other.import_(file)
+        except OSError:
+            found = await other.sessions()
+            assert [row.steps for row in found] in ([], [-1])
+            store.left = 0
+            await other.import_(file)
+        assert await other.attachments(session.id) == kept != []
+        assert len(await (await other.session(agent, session.id)).turns()) == 2
 
 
 async def test_damaged_bytes_are_never_handed_out(tmp_path):

@@ -31,6 +31,7 @@ from everhold.core.errors import (
     UnknownSession,
 )
 from everhold.core.journal import Delivery, Opened, open_from, open_queries
+from everhold.core.metrics import Metrics
 from everhold.core.query import Kind
 from everhold.core.session import Birth, Head, SessionId, State
 from everhold.drive import redact
@@ -287,11 +288,15 @@ async def _looked_through(
 
 
 async def _is_here(store: Store, session_id: str) -> bool:
+    return bool(await _revision(store, session_id))
+
+
+async def _revision(store: Store, session_id: str) -> int | None:
+    """The revision of a session, which is 0 if only its attachments are here; None if nothing is."""
     try:
-        await store.load(session_id, since=-1)
+        return (await store.load(session_id, since=-1)).head.revision
     except UnknownSession:
-        return False
-    return True
+        return None
 
 
 async def _origin_fits(store: Store, carried: Carried, seen: Collection[str]) -> None:
@@ -309,13 +314,19 @@ async def _origin_fits(store: Store, carried: Carried, seen: Collection[str]) ->
 
 
 async def _take_in(store: Store, carried: Carried, values: list[ValueLine], *, durable: bool) -> int:
-    """Land one session; returns how many values came with it. Values that are here already stay as they are."""
+    """Land one session; returns how many values came with it. Values that are here already stay as they are.
+
+    Its attachments land before its steps, so that it never lacks what it refers to, whatever dies in between.
+    """
     birth, shared = carried.birth, []
+    ref = await _prepared(store, carried)
     if birth.origin is not None:
         shared = (await store.load(birth.origin)).deliveries[: birth.origin_n + 1]
     while True:
         change = _change(carried, shared)
         change.durable = durable
+        if ref is not None:
+            change.birth, change.head.ref = None, ref
         change.writes = [
             Write(line.namespace, line.key, line.value, 0)
             for line in values
@@ -328,12 +339,26 @@ async def _take_in(store: Store, carried: Carried, values: list[ValueLine], *, d
                 raise SessionExists(birth.id, store.where) from None
             continue  # somebody wrote one of the values meanwhile
         break
-    for one in carried.attachments:
-        made = Attachment(one.id, len(one.data), one.media_type)
-        await store.attach(birth.id, made, one.data, change.head.updated_at)
     if change.head.ended and birth.parent is not None:
         await _tell_parent(store, birth)
     return len(change.writes)
+
+
+async def _prepared(store: Store, carried: Carried) -> int | None:
+    """Have a session of no steps that keeps the attachments; returns its number, or None where it needs none.
+
+    Nothing moves it. One that an import left which died is taken up.
+    """
+    birth, at = carried.birth, carried.head.updated_at
+    known = await _revision(store, birth.id)
+    if known is None and not carried.attachments:
+        return None
+    if known is None:
+        head = Head(0, 0, State.RUNNING, birth.origin_n, birth.origin_n + 1, None, at, Metrics())
+        await store.commit(Change(birth.id, head, birth=birth), 0)
+    for one in carried.attachments:
+        await store.attach(birth.id, Attachment(one.id, len(one.data), one.media_type), one.data, at)
+    return (await store.load(birth.id, since=-1)).head.ref
 
 
 def _change(carried: Carried, shared: list[Delivery]) -> Change:
