@@ -11,6 +11,7 @@ from everhold.core.turn import Answered, TurnCancelled
 from everhold.drive.agent import subagents as limits
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.subagents import subagent
+from everhold.hooks import Contribute, Plugin
 from everhold.plugins.budget import Allowance
 from everhold.ports.said import Said
 from everhold.ports.tool import tool
@@ -219,6 +220,57 @@ async def test_policies_are_inherited():
     cast = Cast(boss=[task("finder"), "Ok."], finder=[use("look", what="x"), "Could not."])
     await talk(cast)
     assert done == [] and cast.results("finder") == ["Error: denied by policy: not today"]
+
+
+class Notes(Plugin):
+    """Notes down which sessions it was in, and counts their turns."""
+
+    name = "notes"
+    tools = (look,)
+
+    def __init__(self, label):
+        self.label, self.turns = label, 0
+
+    def restore(self, state):
+        self.turns = state or 0
+
+    def snapshot(self):
+        return self.turns
+
+    def before_turn(self, moment):
+        self.turns, self.revision = self.turns + 1, self.revision + 1
+        noted.append((self.label, moment.root, self.turns))
+        return Contribute("guidance", f"Noted by {self.label}.")
+
+
+noted = []
+plugged = Agent(
+    instructions="You lead.",
+    plugins=[Notes("above")],
+    subagents=[
+        subagent(Agent(instructions="You find things."), name="finder"),
+        subagent(Agent(instructions="You write.", plugins=[Notes("its own")]), name="writer"),
+    ],
+)
+
+
+async def test_plugins_are_inherited():
+    """Each child has a copy that begins anew, without its tools; a child's own of the same name takes its place."""
+    noted.clear()
+    offered = {}
+
+    async def seen(query):
+        offered[query.system] = [one["name"] for one in (query.options or {}).get("tools", [])]
+        return "Seen."
+
+    cast = Cast(boss=[task("finder"), task("writer"), "Ok."], finder=[seen], writer=[seen])
+    turn, _, _ = await talk(cast, plugged)
+    assert turn.text == "Ok."
+    assert noted == [("above", True, 1), ("above", False, 1), ("its own", False, 1)]
+    assert offered == {
+        "You find things.\n\nNoted by above.": [],
+        "You write.\n\nNoted by its own.": ["look"],
+    }
 
 
 async def test_the_task_itself_may_be_denied_or_confirmed():

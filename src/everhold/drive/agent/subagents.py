@@ -5,7 +5,8 @@
 Rules
   1. A child is a session of the agent at the top, which names the way down to it: whoever finds the top agent can go
      on with every child, and an agent that is only a subagent needs no name of its own in its module.
-  2. Model, policies and plugins flow down; instructions, tools, skills and subagents do not.
+  2. Model, policies and plugins flow down; instructions, tools (also those of plugins), skills and subagents do not.
+     A plugin of the name of one above takes its place; policies only become more.
   3. In one turn of the top agent at most `DELEGATIONS` children are begun in the whole tree, at most `DEPTH` deep.
   4. A child that fails is an error that the model sees. A child ends when the turn that waits for it is cancelled.
 """
@@ -95,7 +96,8 @@ def descendant(top: Agent, path: Sequence[str]) -> Agent:
         below: Agent = copy.copy(known.agent)
         below.model = below.model or found.model
         below.policy = inherited(below.policy, found.policy)
-        below.plugins = (*found.plugins, *(one for one in below.plugins if one not in found.plugins))
+        own = {plugin.name for plugin in below.plugins}
+        below.plugins = (*(plugin for plugin in found.plugins if plugin.name not in own), *below.plugins)
         found = below
     return found
 
