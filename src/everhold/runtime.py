@@ -110,6 +110,8 @@ class Runtime(Agents):
         dice: Callable[[int], int] = secrets.randbits,
     ) -> None:
         self.store = store
+        if clock is not None:
+            store.time = clock.now  # else leases and workers live by the store's own
         self.clock: Clock = clock or SystemClock()
         self._settings = found
         self._recover, self._dice = recover, dice

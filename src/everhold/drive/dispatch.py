@@ -235,15 +235,13 @@ class Dispatch:
         return {self.worker, *(worker.id for worker in await self._sessions.store.workers() if self._lives(worker))}
 
     def _lives(self, worker: Worker) -> bool:
-        if worker.seen_at + self._ttl <= self._clock.now():
-            return False
-        return worker.host != here() or not gone(worker.pid)
+        return not worker.expired and (worker.host != here() or not gone(worker.pid))
 
     async def introduce(self) -> None:
         """Be known to live before a mark is made in this process's name, and for as long as it works."""
         now = self._clock.now()
         if not self._known or now >= self._beaten + self._ttl / 3:
-            await self._sessions.store.beat(Worker(self.worker, here(), os.getpid(), now))
+            await self._sessions.store.beat(Worker(self.worker, here(), os.getpid(), self._ttl))
             self._known, self._beaten = True, now
 
     async def release(self) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.core.intake import Intake
 from everhold.core.journal import Delivery
-from everhold.core.lease import Owner
+from everhold.core.lease import TTL, Owner
 from everhold.core.query import Kind, Query
 from everhold.core.session import Birth, Head, SessionId, State
 from everhold.ports.attachment import Attachment
@@ -111,12 +111,17 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """One process that works for sessions; its row says that it is alive."""
+    """One process that works for sessions; its row says that it is alive, for `ttl` seconds after each beat."""
 
     id: str
     host: str
     pid: int
-    seen_at: float
+    ttl: float = TTL
+    age: float = 0.0  # seconds since its last beat, by the store's clock; told by the store
+
+    @property
+    def expired(self) -> bool:
+        return self.age >= self.ttl
 
 
 class Duty(msgspec.Struct, frozen=True):
@@ -127,6 +132,29 @@ class Duty(msgspec.Struct, frozen=True):
     body: JSON  # None: it is done with, and goes
     due_at: float | None = None  # when somebody has to see to it
     version: int = 0  # grows by one with every change; 0: there is none yet
+
+
+class Asking(msgspec.Struct, frozen=True, kw_only=True):
+    """Which questions for people to list: of all that have a row in the inbox, and nobody answers yet."""
+
+    session: SessionId | None = None
+    kinds: tuple[Kind, ...] = ()  # none: every kind but signals, which are a program's, unless they are addressed
+    to: tuple[str, ...] = ()
+    without: str | None = None  # only those for which there is no duty of this kind, under the id `asking_id`
+    limit: int = 100
+
+
+def asking_id(session_id: str, q: int, asked_at: float) -> str:
+    """The name of one asking: the same question asked again is another."""
+    return f"{session_id}/q-{q}/{int(asked_at * 1000)}"
+
+
+class Reclaimed(msgspec.Struct, frozen=True):
+    """What `reclaim` removed, which nobody could read any more."""
+
+    blobs: int = 0
+    bytes: int = 0  # of the blobs
+    rows: int = 0  # others
 
 
 #: Seconds between two looks at a store that hears nothing by itself.
@@ -247,6 +275,10 @@ class Store(Protocol):
         """The earliest moment at which a duty is due or something that waits becomes available."""
         ...
 
+    async def asking(self, wanted: Asking) -> builtins.list[tuple[Birth, Query, float]]:
+        """Open questions for people that nobody answers yet, those asked first first."""
+        ...
+
     async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:
         """A durable value as a list of one (None: there is none), and its version (0: never written)."""
         ...
@@ -256,10 +288,15 @@ class Store(Protocol):
         ...
 
     async def beat(self, worker: Worker) -> None:
-        """Say that a worker lives."""
+        """Say that a worker lives, now.
+
+        MUST take the time of one clock for all processes, whatever the worker's own says.
+        """
         ...
 
-    async def workers(self) -> builtins.list[Worker]: ...
+    async def workers(self) -> builtins.list[Worker]:
+        """Those that were not released, each with its age, by id."""
+        ...
 
     async def release(self, worker_id: str) -> None:
         """Say that a worker is gone."""
@@ -269,6 +306,21 @@ class Store(Protocol):
         """Forget a session; return how many deliveries are kept because a fork still uses them.
 
         MUST keep what a fork shares, and hide the rest.
+        """
+        ...
+
+    async def size(self, session_id: str) -> int:
+        """Bytes of steps and attachments that deleting a session would free now: none that a fork reads.
+
+        MUST raise `UnknownSession` if there is none.
+        """
+        ...
+
+    async def reclaim(self) -> Reclaimed:
+        """Remove what no session can read any more, and say what was removed by this call.
+
+        MUST leave everything that a session may read, also what is kept meanwhile.
+        MUST find nothing more when called again.
         """
         ...
 

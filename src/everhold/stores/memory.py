@@ -41,6 +41,7 @@ from everhold.ports.store import (
     Worker,
 )
 from everhold.stores.memory_lanes import Door, Lanes
+from everhold.stores.memory_upkeep import Upkeep
 
 Row = tuple[int, float, bytes, bytes, bytes | None]  # n, at, answers, asked, notes
 _number = itemgetter(0)
@@ -85,7 +86,7 @@ class _Session:
         return {*self.effects, *answered}
 
 
-class MemoryStore(Lanes):
+class MemoryStore(Lanes, Upkeep):
     """Keeps sessions in this process."""
 
     where = "memory"
@@ -97,7 +98,7 @@ class MemoryStore(Lanes):
         self._buried: dict[str, _Session] = {}
         self._keys: dict[str, SessionId] = {}
         self._values: dict[tuple[str, str], tuple[str | None, int]] = {}
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, tuple[Worker, float]] = {}  # each with when it was last heard of
         self._blobs: dict[str, bytes] = {}
         self._ref = 0
         self._letter = 0
@@ -334,10 +335,11 @@ class MemoryStore(Lanes):
         return sorted(key for (room, key), (text, _) in self._values.items() if room == namespace and text is not None)
 
     async def beat(self, worker: Worker) -> None:
-        self._workers[worker.id] = worker
+        self._workers[worker.id] = (worker, self.now())
 
     async def workers(self) -> builtins.list[Worker]:
-        return sorted(self._workers.values(), key=lambda worker: worker.id)
+        now, rows = self.now(), sorted(self._workers.items())
+        return [msgspec.structs.replace(worker, age=max(0.0, now - seen_at)) for _, (worker, seen_at) in rows]
 
     async def release(self, worker_id: str) -> None:
         self._workers.pop(worker_id, None)

@@ -63,6 +63,14 @@ class CrashingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 
+    @property
+    def time(self) -> Callable[[], float] | None:
+        return self.store.time
+
+    @time.setter
+    def time(self, now: Callable[[], float] | None) -> None:
+        self.store.time = now
+
     async def commit(self, change: Change, fence: int) -> None:
         self.commits += 1
         mine = self.commits == self._at

@@ -49,8 +49,8 @@ async def test_a_process_of_another_container_lives_until_its_time_is_over(dead,
     clock, store = ManualClock(), MemoryStore()
     async with opened(on=store, clock=clock) as runtime:
         name = alive.named(alive.here())
-        await store.beat(Worker("near", alive.here(), dead, clock.now()))
-        await store.beat(Worker("far", elsewhere.format(name=name), dead, clock.now()))
+        await store.beat(Worker("near", alive.here(), dead, TTL))
+        await store.beat(Worker("far", elsewhere.format(name=name), dead, TTL))
         assert await runtime._dispatch.alive() >= {"far"}
         assert "near" not in await runtime._dispatch.alive()
         clock.advance(TTL)

@@ -39,6 +39,7 @@ from everhold.stores.sqlite.file import connect, prepare, translated
 from everhold.stores.sqlite.group import Group, newer
 from everhold.stores.sqlite.land import HEAD_COLUMNS
 from everhold.stores.sqlite.lanes import Lanes
+from everhold.stores.sqlite.upkeep import Upkeep
 
 DURABILITY: Final = ("process", "mixed", "power")
 #: Commits between two checkpoints, and how large the write-ahead log may be before the loop helps.
@@ -49,7 +50,7 @@ _birth = msgspec.json.Decoder(Birth).decode
 _query = msgspec.json.Decoder(Query).decode
 
 
-class SQLiteStore(Lanes):
+class SQLiteStore(Lanes, Upkeep):
     def __init__(self, path: str | Path, *, durability: str = "mixed", patience: float = 30.0) -> None:
         if durability not in DURABILITY:
             raise BadSetting("durability", f"{durability!r} is none of {', '.join(DURABILITY)}")
@@ -297,14 +298,14 @@ class SQLiteStore(Lanes):
     # ---- workers
 
     async def beat(self, worker: Worker) -> None:
-        row = (worker.id, worker.host, worker.pid, float(worker.seen_at))
-        await self._write(
-            lambda: self._run("INSERT OR REPLACE INTO worker (id, host, pid, seen_at) VALUES (?, ?, ?, ?)", row)
-        )
+        statement = "INSERT OR REPLACE INTO worker (id, host, pid, ttl, seen_at) VALUES (?, ?, ?, ?, ?)"
+        row = (worker.id, worker.host, worker.pid, float(worker.ttl))
+        await self._write(lambda: self._run(statement, (*row, self.now())))
 
     async def workers(self) -> builtins.list[Worker]:
         with self._reading():
-            return [Worker(*row) for row in self._run("SELECT id, host, pid, seen_at FROM worker")]
+            statement = "SELECT id, host, pid, ttl, max(0.0, ? - seen_at) FROM worker ORDER BY id"
+            return [Worker(*row) for row in self._run(statement, (self.now(),))]
 
     async def release(self, worker_id: str) -> None:
         await self._write(lambda: self._run("DELETE FROM worker WHERE id = ?", (worker_id,)))

@@ -240,14 +240,46 @@ class WorkerRoom(Room):
 
     async def test_a_worker_lives_until_released(self, store: Store) -> None:
         """A beat makes a row or renews it; `release` removes it, and only it."""
-        ada, bob = Worker("ada", "host-1", 11, 100.5), Worker("bob", "host-2", 12, 101.5)
-        for worker in (ada, bob, later := Worker("ada", "host-1", 11, 110.25)):
+        store.time = lambda: 100.5
+        ada, bob = Worker("ada", "host-1", 11, 2.5), Worker("bob", "host-2", 12)
+        for worker in (bob, Worker("ada", "host-0", 10), ada):
             await store.beat(worker)
-        assert sorted(await store.workers(), key=lambda one: one.id) == [later, bob]
+        assert await store.workers() == [ada, bob]
 
         await store.release("ada")
 
         assert await store.workers() == [bob]
+
+    async def test_a_worker_ages_until_its_next_beat(self, store: Store) -> None:
+        """Its age is counted from its last beat; each has a time to live of its own."""
+        now = 1000.0
+        store.time = lambda: now
+        await store.beat(Worker("ada", "host-1", 11, 2.5))
+        now += 2.0
+        await store.beat(Worker("bob", "host-1", 12, 30.0, age=99.0))  # what it says of its age says nothing
+        now += 0.5
+        assert [(one.id, one.age, one.expired) for one in await store.workers()] == [
+            ("ada", 2.5, True),
+            ("bob", 0.5, False),
+        ]
+
+        await store.beat(Worker("ada", "host-1", 11, 2.5))
+
+        assert [one.age for one in await store.workers()] == [0.0, 0.5]
+
+    async def test_workers_live_by_the_clock_of_the_store(self, store: Store) -> None:
+        """A clock that is set back makes nobody older than he is, and nobody younger than new."""
+        now = 1000.0
+        store.time = lambda: now
+        await store.beat(Worker("ada", "host-1", 11))
+        now = 10.0
+
+        assert [one.age for one in await store.workers()] == [0.0]
+
+        store.time = None
+        await store.beat(Worker("ada", "host-1", 11))
+        (found,) = await store.workers()
+        assert 0.0 <= found.age < 60.0
 
     async def test_a_stranger_can_be_released(self, store: Store) -> None:
         """Releasing a worker that is not there changes nothing."""

@@ -231,7 +231,7 @@ async def _view(store: Store, known: list[str]) -> dict[str, Any]:
     seen["inbox of ada"] = await store.inbox(kind=None, to="ada", limit=1000)
     seen["due"] = sorted(await store.due(2000.0, 1000)), await store.next_due()
     seen["orphans"] = sorted(await store.orphans({"ada"}))
-    seen["workers"] = sorted(await store.workers(), key=lambda worker: worker.id)
+    seen["workers"] = [msgspec.structs.replace(one, age=0.0) for one in await store.workers()]
     seen["values"] = await store.keys("n"), [await store.value("n", key) for key in ("a", "b", "late")]
     return seen
 

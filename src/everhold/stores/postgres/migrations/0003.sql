@@ -45,3 +45,6 @@ CREATE TABLE everhold.duty (
   PRIMARY KEY (kind, id)
 );
 CREATE INDEX duty_due ON everhold.duty (kind, due_at) WHERE due_at IS NOT NULL;
+
+-- How long each process counts as alive after it was last heard of.
+ALTER TABLE everhold.worker ADD COLUMN ttl float8 NOT NULL DEFAULT 10;

@@ -45,3 +45,6 @@ CREATE TABLE duty (
   PRIMARY KEY (kind, id)
 ) WITHOUT ROWID;
 CREATE INDEX duty_due ON duty (kind, due_at) WHERE due_at IS NOT NULL;
+
+-- How long each process counts as alive after it was last heard of.
+ALTER TABLE worker ADD COLUMN ttl REAL NOT NULL DEFAULT 10;
