@@ -53,6 +53,7 @@ class Live:
         "reworded",
         "stale",
         "timer",
+        "turns",
         "used_at",
         "working",
     )
@@ -76,6 +77,7 @@ class Live:
         self.log = LogRing()
         self.progress: Progress | None = None
         self.reworded: list[int] = []
+        self.turns = 0  # of an agent: how many have settled
         self.stale = False
         self.used_at = 0.0
 
@@ -100,6 +102,8 @@ class Live:
             if notes.progress is not None:
                 self.progress = notes.progress
             self.record.update(notes.record)
+            if notes.settled is not None:
+                self.turns = notes.settled.turn
 
     def _leave(self, gone: list[int]) -> None:
         for q in gone:

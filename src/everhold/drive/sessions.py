@@ -36,6 +36,7 @@ class Sessions:
         self.dispatch: Callable[[Live, Said], None] = lambda live, said: None
         self.poke: Callable[[], None] = lambda: None
         self.later: Callable[[str, list[Callable[[], Any]]], None] = lambda session_id, effects: None
+        self.settled: Callable[[str], None] = lambda session_id: None  # told of each turn that has
         self.stepper = stepper
         self.jobs: dict[str, dict[int, asyncio.Task[Any]]] = {}  # what this process works on, by session
         self._lives: OrderedDict[str, Live] = OrderedDict()
@@ -165,6 +166,8 @@ class Sessions:
             self.jobs.pop(live.id, None)
         if live.head.due_at != due or said.outcome is not None or live.head.mail or said.told or _bears(said):
             self.poke()
+        if said.settled:
+            self.settled(live.id)
         if self._observed:
             self._tell(live, said)
         if live.id in self._watchers:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.errors import BadValue, Spinning
+from everhold.core.intake import Intake
 from everhold.core.journal import Delivery, Notes, Opened, Reply, open_from
 from everhold.core.query import Answer, Kind, Query, Rerun
 from everhold.core.session import Birth, Event, Head, State, moved
@@ -42,6 +43,7 @@ class Said(msgspec.Struct):
     dispatch: list[Query]  # queries this process now works on
     closed: list[int] = []  # queries on which nobody works any more
     told: bool = False  # another session was told something
+    settled: bool = False  # a turn of an agent has
 
 
 class Way(msgspec.Struct):
@@ -55,6 +57,7 @@ class Way(msgspec.Struct):
     letters: list[Letter] = []
     values: Values | None = None
     raised: bool = False  # from a failure: more of the head changes than a light commit writes
+    intake: Callable[[Intake], object] | None = None  # what happens to the lanes in the same moment
 
 
 class Stepper:
@@ -83,9 +86,10 @@ class Stepper:
         cancel: str | None = None,
         read: list[int] | None = None,
         birth: Birth | None = None,
+        intake: Callable[[Intake], object] | None = None,
     ) -> Said:
         """Hand over `answers` (and more), commit, and bring the live session up to date."""
-        way = Way(self._now(live.head), read or [], birth, Said([], [], None, []))
+        way = Way(self._now(live.head), read or [], birth, Said([], [], None, []), intake=intake)
         if cancel is not None:
             way.letters = self._cancelled_children(live, way.at)
         try:
@@ -114,6 +118,8 @@ class Stepper:
             way.letters = [*way.letters, *_given_up(live, reply.withdrawn, way.at)]
             way.said.told = bool(way.letters)
         live.fold(delivery)
+        if delivery.notes is not None and delivery.notes.settled is not None:
+            way.said.settled = True
         live.timer = reply.due
         if reply.outcome is not None:
             way.said.outcome = reply.outcome
@@ -280,8 +286,8 @@ class Stepper:
         head.updated_at = way.at
         head.attempts = 0
         head.mail -= len(way.read)
-        change = Change(live.id, head, deliveries, way.birth, read=way.read, letters=way.letters)
-        extra = bool(way.read or way.letters) or way.birth is not None or way.raised
+        change = Change(live.id, head, deliveries, way.birth, read=way.read, letters=way.letters, intake=way.intake)
+        extra = bool(way.read or way.letters) or way.birth is not None or way.raised or way.intake is not None
         if way.read:
             live.letters = [letter for letter in live.letters if letter.id not in way.read]
         if live.noticed or live.working:
