@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -41,6 +41,8 @@ from everhold.drive.sessions import Sessions
 from everhold.drive.step import Said
 from everhold.ports.program import Clock
 from everhold.ports.store import Change, Letter, Record
+
+T = TypeVar("T")
 
 #: What it means that a program is not here.
 ABSENT = (UnknownProgram, NotAProgram, VersionMissing)
@@ -145,13 +147,13 @@ class Runner:
                 settle(session_id, ended.record.head, answer, ended.record.deliveries)
             return finished(ended.record)
 
-    async def _moving(self, session_id: str, act: Callable[[Live], Awaitable[Status]]) -> Status:
+    async def _moving(self, session_id: str, act: Callable[[Live], Awaitable[T]]) -> T:
         """Act on a live session; raises `_Ended` if it has ended."""
         unknown = self._sessions.cached(session_id) is None
         if unknown and (await self._store.load(session_id, since=-1)).head.ended:
             raise _Ended(await self._store.load(session_id))
 
-        async def guarded(live: Live) -> Status:
+        async def guarded(live: Live) -> T:
             if live.head.ended:
                 raise _Ended(await self._store.load(session_id))
             if live.head.mail and any(letter.kind != "signal" for letter in live.letters):
@@ -304,6 +306,18 @@ class Runner:
             raise SessionEnded(session_id, ended.record.head.state, "sent a signal") from None
         except (_Keep, *ABSENT):
             return await self._keep_signal(session_id, name, value)
+
+    async def enter(self, session_id: str, act: Callable[[Live], Awaitable[T]]) -> T:
+        """Act, alone, on a session whose time and mail are seen to; raises `SessionEnded`, and what `ABSENT` names."""
+
+        async def on_time(live: Live) -> T:
+            await self._on_time(live)
+            return await act(live)
+
+        try:
+            return await self._moving(session_id, on_time)
+        except _Ended as ended:
+            raise SessionEnded(session_id, ended.record.head.state, "sent anything") from None
 
     async def _keep_signal(self, session_id: str, name: str, value: JSON) -> Status:
         while True:
