@@ -8,7 +8,7 @@ from tools.postgres import Server
 
 TABLES = (
     *("session", "head_1", "journal", "notice", "effect", "letter", "value", "worker", "receipt", "pulse"),
-    *("attachment", "blob"),
+    *("attachment", "blob", "lease", "item", "duty"),
 )
 
 

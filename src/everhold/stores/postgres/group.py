@@ -6,7 +6,8 @@ Rules
      tried again one by one, and only the guilty one is refused.
   3. A line that breaks in the middle leaves the outcome unknown. The same changes are sent again: those that had landed
      are recognised, by their receipt or their row in the journal, and are never applied twice.
-  4. A change for which a line could not be had within `patience` seconds is refused with `StoreUnavailable`.
+  4. A change with an `intake` goes past the others, on a line that is lent: it is computed between two statements.
+  5. A change for which a line could not be had within `patience` seconds is refused with `StoreUnavailable`.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 from secrets import randbits
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
 from everhold.core.errors import BadValue, EverholdError, Overtaken, StoreBusy, StoreDamaged, StoreUnavailable
-from everhold.core.session import Head
+from everhold.core.intake import Intake
+from everhold.core.session import Head, State
 from everhold.ports.store import Change
 from everhold.stores.postgres.address import named
+from everhold.stores.postgres.door import LOCAL, Rows, read_intake, reads, sent, writes
 from everhold.stores.postgres.land import (
     LAND,
     LAND_MANY,
@@ -38,6 +41,7 @@ from everhold.stores.postgres.land import (
 from everhold.stores.postgres.line import LOCK_TIMEOUT, Line, Lines, Lost, lost, passing
 from everhold.stores.sealed import UNREADABLE, read_head
 
+T = TypeVar("T")
 log = logging.getLogger("everhold")
 
 BATCH: Final = 200
@@ -49,11 +53,11 @@ SWEEP_EVERY: Final = 5000
 HEAD: Final = (
     "h.ref, h.revision, h.state, h.n, h.open_from, h.due_at, h.updated_at, h.metrics, h.mail, h.attempts, h.seal"
 )
-_LOCAL: Final = "SELECT set_config('synchronous_commit', %s, true), set_config('lock_timeout', %s, true)"
 _OTHERS: Final = (
     f"SELECT s.id, {HEAD} FROM everhold.head_1 h JOIN everhold.session s ON s.ref = h.ref"
     " WHERE s.id = ANY(%s) OR h.ref = %s ORDER BY h.ref FOR NO KEY UPDATE OF h"
 )
+_KNOWN: Final = "SELECT 1 FROM everhold.receipt WHERE id = %s"
 #: Forgets receipts that nobody can ask for any more.
 SWEEP: Final = "DELETE FROM everhold.receipt WHERE at < now() - interval '1 hour'"
 
@@ -65,12 +69,21 @@ Telling = Callable[[], tuple[str, tuple[Any, ...]] | None]
 class Group:
     """The commits of one store."""
 
-    def __init__(self, lines: Lines, schema: str, *, durability: str, telling: Telling) -> None:
+    def __init__(
+        self,
+        lines: Lines,
+        schema: str,
+        *,
+        durability: str,
+        telling: Telling,
+        time: Callable[[], Callable[[], float] | None],
+    ) -> None:
         self._lines = lines
         self._schema = schema
         self._where = lines.where
         self._durability = durability
         self._telling = telling  # a statement that tells other processes, when it is time to
+        self._time = time  # the clock, if it is not the server's
         self._queue: list[Landing] = []
         self._wake = asyncio.Event()
         self._line: Line | None = None
@@ -96,6 +109,10 @@ class Group:
             raise BadValue("the change", str(error)) from None
         if self._closed:
             raise StoreUnavailable(self._where, "it was closed")
+        act = change.intake
+        if act is not None and not change.light:
+            await self._lines.insisting(lambda line: self._acted(line, landing, act, change.head.state))
+            return
         loop = asyncio.get_running_loop()
         landing.done, landing.since = loop.create_future(), loop.time()
         self._queue.append(landing)
@@ -224,9 +241,9 @@ class Group:
         except psycopg.Error as error:
             await self._rolled_back(line, error)
             await self._failed(one, error)
-        except UNREADABLE as error:
+        except StoreDamaged as error:
             await self._rolled_back(line, None)
-            one.answer(StoreDamaged(self._where, str(error)))
+            one.answer(error)
         else:
             await self._answer(line, one, said)
 
@@ -270,7 +287,7 @@ class Group:
         async with line.pipeline():
             await line.execute("BEGIN")
             if local:
-                await line.execute(_LOCAL, (self._strength(durable), LOCK_TIMEOUT))
+                await line.execute(LOCAL, (self._strength(durable), LOCK_TIMEOUT))
             cursors = [await line.execute(*act) for act in acts]
             if telling is not None:
                 await line.execute(*telling)
@@ -281,10 +298,10 @@ class Group:
         """Send a change with letters to other sessions, whose heads have to be read and locked first."""
         async with line.pipeline():
             await line.execute("BEGIN")
-            await line.execute(_LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
+            await line.execute(LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
             ids = list(one.posts)
             cursor = await line.execute(named(_OTHERS, self._schema), (ids, one.full[1]))
-        heads: dict[str, Head] = {row[0]: read_head(row[1:]) for row in await cursor.fetchall() if row[0] in one.posts}
+        heads = self._readers(one, await cursor.fetchall())
         telling = self._telling()
         async with line.pipeline():
             cursor = await line.execute(self._land, one.addressed(heads))
@@ -292,6 +309,47 @@ class Group:
                 await line.execute(*telling)
             await line.execute("COMMIT")
         return (await cursor.fetchall())[0][0]
+
+    async def _acted(self, line: Line, one: Landing, act: Callable[[Intake], object], state: State) -> None:
+        """Land a change and let its `intake` act, in one transaction; once, however often it is tried."""
+        try:
+            await self._land_and_act(line, one, act, state)
+        except psycopg.errors.UniqueViolation as error:
+            await self._rolled_back(line, error)
+            if error.diag.table_name == "session":
+                raise Lost(error) from None  # its id or key is just being taken; by us, if a line broke
+            if error.diag.table_name == "journal":
+                raise Overtaken(one.change_id, one.fence) from None
+            raise
+
+    async def _land_and_act(self, line: Line, one: Landing, act: Callable[[Intake], object], state: State) -> None:
+        receipt, ref, *_ = one.full
+        local = (LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
+        begin = [("BEGIN", ()), local, (_OTHERS, ([*one.posts], ref)), (_KNOWN, (receipt,))]
+        _, _, heads, known = await sent(line, self._schema, begin)
+        if known:  # it had landed on the line that broke
+            await line.execute("ROLLBACK")
+            return
+        land = (LAND, one.addressed(self._readers(one, heads)))
+        (said,), *rows = await sent(line, self._schema, [land, *reads("%s", ref, (), whole=False, locked=True)])
+        if said[0] is not None:
+            raise one.refusal(said[0])
+        intake = self._sound(lambda: read_intake(one.change_id, state, self._time(), rows))
+        act(intake)
+        telling = self._telling()
+        told = [] if telling is None else [telling]
+        await sent(line, self._schema, [*writes(ref, intake), *told, ("COMMIT", ())])
+
+    def _readers(self, one: Landing, rows: Rows) -> dict[str, Head]:
+        """The heads of other sessions that get a letter."""
+        return self._sound(lambda: {row[0]: read_head(row[1:]) for row in rows if row[0] in one.posts})
+
+    def _sound(self, reading: Callable[[], T]) -> T:
+        """What rows say; raises `StoreDamaged` if they cannot be read."""
+        try:
+            return reading()
+        except (BadValue, *UNREADABLE) as error:
+            raise StoreDamaged(self._where, str(error)) from None
 
     async def _answer(self, line: Line, one: Landing, said: Any) -> None:
         if one.light is not None:

@@ -114,6 +114,8 @@ class Landing:
 
     def addressed(self, heads: dict[str, Head]) -> tuple[Any, ...]:
         """The parameters of `LAND`, with the letters to others; `heads` are theirs, and locked."""
+        if not self.posts:
+            return self.full
         rest = {} if self.full[5] is None else msgspec.json.decode(self.full[5])
         letters, others = rest.setdefault("letters", []), rest.setdefault("others", [])
         for id, posts in self.posts.items():

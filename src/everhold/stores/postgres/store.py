@@ -27,10 +27,13 @@ from everhold.ports.attachment import Attachment
 from everhold.ports.store import Change, Filter, Problem, Progress, Record, Summary, Worker
 from everhold.stores.postgres import attach, look, verify
 from everhold.stores.postgres.address import Address, kept, named, read
+from everhold.stores.postgres.door import NOW
 from everhold.stores.postgres.group import Group
 from everhold.stores.postgres.hear import Ear
+from everhold.stores.postgres.lanes import Lanes
 from everhold.stores.postgres.line import Line, Lines
 from everhold.stores.postgres.schema import LOCKS, lock_number, prepare
+from everhold.stores.postgres.upkeep import Upkeep
 from everhold.stores.sealed import UNREADABLE, read_delivery, read_head
 
 T = TypeVar("T")
@@ -46,7 +49,7 @@ _SIZE: Final = (
 )
 
 
-class PostgresStore:
+class PostgresStore(Lanes, Upkeep):
     def __init__(
         self,
         address: str,
@@ -86,7 +89,7 @@ class PostgresStore:
             await lines.close()
             raise
         self._lines, self._ear = lines, ear
-        self._group = Group(lines, self.schema, durability=self.durability, telling=ear.telling)
+        self._group = Group(lines, self.schema, durability=self.durability, telling=ear.telling, time=lambda: self.time)
         self.commit = self._group.commit  # type: ignore[method-assign]  # one call less on the way
 
     async def close(self) -> None:
@@ -203,17 +206,22 @@ class PostgresStore:
 
     async def beat(self, worker: Worker) -> None:
         await self._write(
-            "INSERT INTO everhold.worker (id, host, pid, seen_at) VALUES (%s, %s, %s, %s) ON CONFLICT (id)"
-            " DO UPDATE SET host = excluded.host, pid = excluded.pid, seen_at = excluded.seen_at",
+            f"INSERT INTO everhold.worker (id, host, pid, ttl, seen_at) VALUES (%s, %s, %s, %s, {NOW})"
+            " ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, ttl = excluded.ttl,"
+            " seen_at = excluded.seen_at",
             kept(worker.id),
             kept(worker.host),
             worker.pid,
-            float(worker.seen_at),
+            float(worker.ttl),
+            self._moment(),
         )
 
     async def workers(self) -> builtins.list[Worker]:
-        rows = await self._rows("SELECT id, host, pid, seen_at FROM everhold.worker ORDER BY id")
-        return [Worker(read(id), read(host), pid, seen_at) for id, host, pid, seen_at in rows]
+        rows = await self._rows(
+            f"SELECT id, host, pid, ttl, greatest(0.0, {NOW} - seen_at) FROM everhold.worker ORDER BY id",
+            self._moment(),
+        )
+        return [Worker(read(id), read(host), pid, ttl, age) for id, host, pid, ttl, age in rows]
 
     async def release(self, worker_id: str) -> None:
         await self._write("DELETE FROM everhold.worker WHERE id = %s", kept(worker_id))
@@ -249,7 +257,7 @@ class PostgresStore:
             raise Overtaken(session_id, fence)
         if head.state is State.RUNNING:
             raise StillNeeded(session_id, "it is running", "Cancel it first.")
-        for table in ("notice", "effect", "letter"):
+        for table in ("notice", "effect", "letter", "item", "lease"):
             await self._on(line, f"DELETE FROM everhold.{table} WHERE session = %s", head.ref)
         await self._on(line, "DELETE FROM everhold.head_1 WHERE ref = %s", head.ref)
         await self._on(line, "UPDATE everhold.session SET deleted = 1, key = NULL WHERE ref = %s", head.ref)

@@ -1,0 +1,198 @@
+"""The intake and the duties in the tables.
+
+Rules
+  1. Who changes an intake has locked the session's head and its lease, in this order. A look locks nothing.
+  2. The time is the server's, read after the locks, unless the store was given a clock.
+  3. What was accepted survives the server's death. That a lease moved may be forgotten with it: its time runs out.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from secrets import randbits
+from typing import Any, Final, TypeVar
+
+from everhold.core.errors import BadValue, Overtaken, StoreDamaged, UnknownSession
+from everhold.core.intake import Intake
+from everhold.core.lease import Owner
+from everhold.core.session import SessionId, State
+from everhold.ports.store import Duty
+from everhold.stores.lanes import DUTY, duty_row, read_duty
+from everhold.stores.postgres.address import kept, read
+from everhold.stores.postgres.door import LOCAL, NOW, Act, Rows, read_intake, reads, sent, writes
+from everhold.stores.postgres.hear import Ear
+from everhold.stores.postgres.line import LOCK_TIMEOUT, Line, Lines
+from everhold.stores.sealed import UNREADABLE
+
+T = TypeVar("T")
+
+_DUTY: Final = ", ".join(DUTY)
+_SESSION: Final = (
+    "SELECT h.ref, h.state FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref"
+    " WHERE s.id = %s AND s.deleted = 0"
+)
+_OF: Final = "(SELECT s.ref FROM everhold.session s WHERE s.id = %s AND s.deleted = 0)"
+_READY: Final = (
+    f"WITH clock AS MATERIALIZED (SELECT {NOW} AS now), waiting AS (SELECT i.session, min(i.available_at) AS since"
+    " FROM everhold.item i, clock WHERE i.state = 'waiting' AND i.available_at <= clock.now GROUP BY i.session)"
+    " SELECT s.id FROM waiting w CROSS JOIN clock JOIN everhold.lease l ON l.session = w.session"
+    " JOIN everhold.session s ON s.ref = w.session WHERE s.deleted = 0"
+    " AND (l.released = 1 OR l.expires_at <= clock.now) ORDER BY w.since, s.id LIMIT %s"
+)
+_KEEP: Final = (
+    f"UPDATE everhold.lease l SET expires_at = greatest(l.expires_at, {NOW} + %s) FROM everhold.session s"
+    f" WHERE s.ref = l.session AND l.incarnation = %s AND l.owner = %s AND l.released = 0 AND l.expires_at > {NOW}"
+    " RETURNING s.id"
+)
+_LEAVE: Final = "UPDATE everhold.lease SET released = 1 WHERE incarnation = %s AND owner = %s AND released = 0"
+_NEXT_DUTY: Final = (
+    "SELECT least((SELECT min(due_at) FROM everhold.duty WHERE due_at IS NOT NULL),"
+    " (SELECT min(available_at) FROM everhold.item WHERE state = 'waiting'))"
+)
+#: One row if this was not done before; who does it at the same moment is waited for.
+_RECEIPT: Final = "INSERT INTO everhold.receipt (id) VALUES (%s) ON CONFLICT DO NOTHING RETURNING 1"
+_DUE: Final = f"SELECT {_DUTY} FROM everhold.duty WHERE kind = %s AND due_at <= %s ORDER BY due_at, id LIMIT %s"
+_NAMED: Final = (
+    f"SELECT {_DUTY} FROM everhold.duty WHERE kind = %s AND starts_with(id, %s) AND id > %s ORDER BY id LIMIT %s"
+)
+_AS_IT_WAS: Final = "kind = %s AND id = %s AND version = %s"
+
+
+class Lanes:
+    """The verbs of the intake and of duties, for a store that has lines to a server."""
+
+    time: Callable[[], float] | None = None
+    where: str
+    schema: str
+    durability: str
+    _lines: Lines
+    _ear: Ear
+
+    def _known(self, session_id: str) -> str:
+        raise NotImplementedError
+
+    async def intake(
+        self, session_id: str, act: Callable[[Intake], T], *, named: Sequence[str] = (), whole: bool = False
+    ) -> T:
+        id = self._known(session_id)
+
+        async def look(line: Line) -> Intake:
+            snapshot = ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", ())
+            acts = [snapshot, (_SESSION, (id,)), *reads(_OF, id, named, whole=whole, locked=False), ("COMMIT", ())]
+            _, session, *rest, _ = await sent(line, self.schema, acts)
+            return self._seen(session_id, session, rest)[1]
+
+        async def land(line: Line) -> T:
+            lock = (f"{_SESSION} FOR NO KEY UPDATE OF h", (id,))
+            acts = [("BEGIN", ()), self._local(), lock, *reads(_OF, id, named, whole=whole, locked=True)]
+            _, _, session, *rest = await sent(line, self.schema, acts)
+            ref, fresh = self._seen(session_id, session, rest)
+            said = act(fresh)
+            lasting = [self._local(lasting=True)] if fresh.written else []
+            await sent(line, self.schema, [*lasting, *writes(ref, fresh), *self._tell(), ("COMMIT", ())])
+            return said
+
+        given = await self._lines.insisting(look)
+        said = act(given)  # most looks change nothing, and take no lock
+        return await self._lines.insisting(land) if given.moved or given.written else said
+
+    def _seen(self, session_id: str, session: Rows, rest: Sequence[Rows]) -> tuple[int, Intake]:
+        if not session:
+            raise UnknownSession(session_id, self.where)
+        ref, state = session[0]
+        try:
+            return ref, read_intake(session_id, State(state), self.time, rest)
+        except (BadValue, *UNREADABLE) as error:
+            raise StoreDamaged(self.where, str(error)) from None
+
+    def _local(self, *, lasting: bool = False) -> Act:
+        """What holds for one transaction: how long it waits for a lock, and what it survives."""
+        strong = lasting or self.durability == "power"
+        return LOCAL, (self._lines.strong if strong else "off", LOCK_TIMEOUT)
+
+    def _tell(self) -> list[Act]:
+        telling = self._ear.telling()
+        return [] if telling is None else [telling]
+
+    def _moment(self) -> float | None:
+        """The time, if it is not the server's."""
+        return None if self.time is None else float(self.time())
+
+    async def _once(self, acts: Sequence[Act]) -> list[Rows]:
+        """Send statements that may be sent twice, in a transaction of their own, and tell the others."""
+        all_of_them = [("BEGIN", ()), self._local(), *acts, *self._tell(), ("COMMIT", ())]
+        said = await self._lines.insisting(lambda line: sent(line, self.schema, all_of_them))
+        return said[2 : 2 + len(acts)]
+
+    async def _said(self, statement: str, *values: Any) -> Rows:
+        """What a single statement that changes nothing says."""
+        return (await self._lines.insisting(lambda line: sent(line, self.schema, [(statement, values)])))[0]
+
+    async def ready(self, limit: int) -> builtins.list[SessionId]:
+        return [SessionId(read(id)) for (id,) in await self._said(_READY, self._moment(), limit)]
+
+    async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
+        now, (incarnation, name) = self._moment(), _owner(owner)
+        (rows,) = await self._once([(_KEEP, (now, float(ttl), incarnation, name, now))])
+        return [SessionId(read(id)) for (id,) in rows]
+
+    async def leave(self, owner: Owner) -> None:
+        await self._once([(_LEAVE, _owner(owner))])
+
+    # ---- duties
+
+    async def duty(self, kind: str, id: str) -> Duty | None:
+        rows = await self._said(f"SELECT {_DUTY} FROM everhold.duty WHERE kind = %s AND id = %s", kept(kind), kept(id))
+        return next(iter(self._duties(rows)), None)
+
+    async def duties(
+        self, kind: str, *, due: float | None = None, prefix: str = "", after: str = "", limit: int = 100
+    ) -> builtins.list[Duty]:
+        if due is not None:
+            return self._duties(await self._said(_DUE, kept(kind), float(due), limit))
+        return self._duties(await self._said(_NAMED, kept(kind), kept(prefix), kept(after), limit))
+
+    def _duties(self, rows: Rows) -> builtins.list[Duty]:
+        try:
+            return [read_duty((read(row[0]), read(row[1]), *row[2:])) for row in rows]
+        except (BadValue, *UNREADABLE) as error:
+            raise StoreDamaged(self.where, str(error)) from None
+
+    async def undertake(self, duties: Sequence[Duty]) -> None:
+        receipt, changes = randbits(62), [_change(one) for one in duties]
+
+        async def act(line: Line) -> None:
+            before = [("BEGIN", ()), self._local(lasting=True), (_RECEIPT, (receipt,))]
+            if not (await sent(line, self.schema, before))[-1]:  # it had landed on the line that broke
+                await line.execute("ROLLBACK")
+                return
+            said = await sent(line, self.schema, changes)
+            for one, rows in zip(duties, said, strict=True):
+                if not rows:
+                    raise Overtaken(f"{one.kind}/{one.id}", one.version)
+            await sent(line, self.schema, [*self._tell(), ("COMMIT", ())])
+
+        await self._lines.insisting(act)
+
+    async def next_duty(self) -> float | None:
+        found: float | None = (await self._said(_NEXT_DUTY))[0][0]
+        return found
+
+
+def _owner(owner: Owner) -> tuple[str, str]:
+    return kept(owner.incarnation), kept(owner.name)
+
+
+def _change(duty: Duty) -> Act:
+    """The statement that writes a duty, and says 1 if it was what it was computed from."""
+    kind, id, version = kept(duty.kind), kept(duty.id), duty.version
+    if duty.body is None:
+        return f"DELETE FROM everhold.duty WHERE {_AS_IT_WAS} RETURNING 1", (kind, id, version)
+    row = duty_row(duty)
+    if version == 0:
+        marks = ", ".join(["%s"] * len(DUTY))
+        insert = f"INSERT INTO everhold.duty ({_DUTY}) VALUES ({marks}) ON CONFLICT DO NOTHING RETURNING 1"
+        return insert, (kind, id, *row[2:])
+    update = "UPDATE everhold.duty SET body = %s, due_at = %s, version = %s, seal = %s"
+    return f"{update} WHERE {_AS_IT_WAS} RETURNING 1", (*row[2:], kind, id, version)
