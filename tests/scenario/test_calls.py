@@ -381,7 +381,7 @@ async def test_a_call_that_is_withdrawn_is_stopped():
     async with opened(clock=clock) as runtime:
         status = await runtime.start(gives_up(), wait=0)
         await asyncio.sleep(0)
-        clock.advance(6)
+        clock.advance(61)
         status = await moved(runtime, status.session_id)
         assert status.state == "failed"
         await asyncio.sleep(0)
