@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from time import process_time
 from types import TracebackType
@@ -73,11 +74,13 @@ class LuaExecution:
         self._at = birth.created_at
         self._since = 0.0  # when this advance began, in seconds of CPU, if somebody has to know
         self._seed = ""
+        self._until: float = 0  # the delivery from which on other dice fall
         self._cancelled = self._dropped = False
         self._llm_asked = 0
         self._strands: list[Strand] = []
         self._pending: dict[int, tuple[Wait, int]] = {}
         self._ready: deque[tuple[Strand, Given]] = deque()
+        self._only: Query | None = None  # open, if nothing else is and nothing limits it: then it is not in `_pending`
         self._asked: list[Query] = []
         self._withdrawn: list[int] = []
         self._notes: Notes | None = None
@@ -100,25 +103,56 @@ class LuaExecution:
         if self._dropped:
             raise Overtaken(self.birth.id, n)
         self.n, self._at = n, at
-        self._asked, self._withdrawn, self._notes, self._llm_asked = [], [], None, 0
-        self._since = process_time() if len(self._strands) > 1 else 0.0
+        self._asked, self._withdrawn, self._notes, self._llm_asked, self._since = [], [], None, 0, 0.0
+        only, self._only = self._only, None
         try:
-            self._reseed()
-            if not self._strands and cancel is None:
-                self._begin()
-            for answer in answers:
-                self._hand_over(answer)
-            if cancel is not None:
-                self._cancel(cancel)
-            self._drain()
+            if only is not None and cancel is None and len(answers) == 1 and n < self._until:
+                answer = answers[0]
+                if answer.q == only.q and answer.error is None:
+                    return self._next(answer.value)
+            if only is not None:
+                self._await(self._strands[0], [only])
+            self._move(answers, cancel)
         except BaseException:
             self.drop()
             raise
+        return self._reply()
+
+    def _next(self, value: JSON) -> Reply:
+        """The common step: the only open question has its answer, and the next one is its like."""
+        strand = self._strands[0]
+        came = strand.vm.go(self._at, self._cpu, True, words(value))
+        if came[1] == b"llm" and len(came) == 3 and not came[0]:
+            q, asked = self.asked_count, strand.asked
+            self._only = Query(q, f"{strand.path}:{asked}", came[2].decode())
+            self.asked_count, strand.asked = q + 1, asked + 1
+            return Reply([self._only], [], None, None, None)
+        self._listen(strand, came)
+        self._drain()
+        return self._reply()
+
+    def _move(self, answers: list[Answer], cancel: str | None) -> None:
+        self._since = process_time() if len(self._strands) > 1 else 0.0
+        self._reseed()
+        if not self._strands and cancel is None:
+            self._begin()
+        for answer in answers:
+            self._hand_over(answer)
+        if cancel is not None:
+            self._cancel(cancel)
+        self._drain()
         if cancel is not None:
             self._outcome = Stopped(cancel)
+
+    def _reply(self) -> Reply:
         if self._outcome is not None:
             return self._end(self._outcome)
-        if self._own is not None:
+        if self._budget is None and len(self._pending) == len(self._strands) == 1 and not self._cancelled:
+            ((wait, place),) = self._pending.values()
+            if len(wait.queries) == 1 and wait.queries[place].kind is Kind.LLM:
+                self._only, wait.strand.waits = wait.queries[place], None
+                self._pending.clear()
+        elif self._own is not None:
             self._own.paused(self._asked)
         return Reply(self._asked, self._withdrawn, None, None, self._notes)
 
@@ -130,6 +164,7 @@ class LuaExecution:
 
     def drop(self) -> None:
         self._dropped = True
+        self._only = None
         self._strands.clear()
         self._pending.clear()
         self._ready.clear()
@@ -171,7 +206,9 @@ class LuaExecution:
 
     def _reseed(self) -> None:
         """A fork of a session has dice of its own from its fork point on."""
-        seed = next(entry.seed for entry in reversed(self.birth.seeds) if self.n >= entry.since)
+        seeds = self.birth.seeds
+        seed = next(entry.seed for entry in reversed(seeds) if self.n >= entry.since)
+        self._until = min((entry.since for entry in seeds if entry.since > self.n), default=inf)
         if seed != self._seed:
             self._seed = seed
             for strand in self._strands:
@@ -218,13 +255,17 @@ class LuaExecution:
     def _run(self, strand: Strand, given: Given) -> None:
         """Let a strand go on until it waits or ends."""
         allowed = self._cpu if not self._since else max(0.01, self._cpu - (process_time() - self._since))
-        reply: Given | None = (self._at, allowed, *given)
-        while reply is not None:
-            came = strand.vm.go(*reply)
+        self._listen(strand, strand.vm.go(self._at, allowed, *given))
+
+    def _listen(self, strand: Strand, came: Given) -> None:
+        """Do what a strand asks, as long as it can be answered at once."""
+        while True:
             if came[0]:
                 self._hear(strand)
             answer = _ASKED[came[1]](self, strand, *came[2:])
-            reply = None if answer is None else (None, 0.0, *answer)
+            if answer is None:
+                return
+            came = strand.vm.go(None, 0.0, *answer)
 
     def _end(self, outcome: Outcome) -> Reply:
         self.drop()
@@ -374,10 +415,13 @@ class LuaExecution:
         return q, key
 
     def _wait(self, strand: Strand, queries: list[Query]) -> None:
+        self._await(strand, queries)
+        self._asked += queries
+
+    def _await(self, strand: Strand, queries: list[Query]) -> None:
         wait = strand.waits = Wait(strand, queries)
         for place, query in enumerate(queries):
             self._pending[query.q] = (wait, place)
-            self._asked.append(query)
 
     def _withdraw(self, wait: Wait) -> None:
         first = self._asked[0].q if self._asked else self.asked_count

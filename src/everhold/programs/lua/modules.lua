@@ -2,14 +2,12 @@
 
 local kit = ...
 
-local type, error, format, env, words = type, error, kit.format, kit.env, kit.words
+local error, ipairs, format, env, words = error, ipairs, kit.format, kit.env, kit.words
 
 local loaded, preload, loading = { _G = env }, {}, {}
 
-for name, value in kit.raw_next, env do
-  if type(value) == "table" and value ~= env and name ~= "ctx" and name ~= "alc" and kit.base[name] then
-    loaded[name] = value
-  end
+for _, name in ipairs({ "coroutine", "io", "math", "os", "string", "table", "utf8" }) do
+  loaded[name] = env[name]
 end
 
 local function searched(name)

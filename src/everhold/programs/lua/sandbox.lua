@@ -8,16 +8,17 @@
 --   2. A question is a yield marked with REQUEST. Resumers pass it on, so that it reaches the host from any coroutine.
 --   3. Nothing depends on addresses or hash seeds: pairs and next go through keys in order, objects are numbered.
 --   4. Once the time is over the first protected call that hears of it leaves for good. Finalizers never run.
---   5. Our own Lua uses its own library; programs get copies, which they may spoil.
+--   5. Our own Lua has copies of what it uses; programs may spoil the rest.
+--   6. What stands here stays in memory as long as the session: what only some programs use is in a part.
 
 local version, namespace, wants_alc = ...
 
 local type, error, rawget, rawset, select = type, error, rawget, rawset, select
 local raw_next, raw_pcall, raw_tostring, raw_load, raw_setmetatable = next, pcall, tostring, load, setmetatable
-local math_type, clock, format, sort, concat = math.type, os.clock, string.format, table.sort, table.concat
-local gsub, sub, utf8_len = string.gsub, string.sub, utf8.len
+local clock, format, concat, gsub, utf8_len = os.clock, string.format, table.concat, string.gsub, utf8.len
 local create, resume, yield, running = coroutine.create, coroutine.resume, coroutine.yield, coroutine.running
 local metatable_of, sethook, collect = debug.getmetatable, debug.sethook, collectgarbage
+local unprotected = debug.setmetatable
 
 local EVERY = 1000 -- instructions between two looks at the clock
 local REQUEST, DONE = {}, {}
@@ -25,14 +26,20 @@ local OVERTIME = "the program did not pause in time"
 local ARRAY = { __metatable = false } -- of tables that are arrays in JSON even when they are empty
 local NULL = debug.upvalueid(function() return ARRAY end, 1) -- a light userdata, which is true
 
-local base, env, parts = _G, {}, {}
+local env, parts = _G, {}
 local kit = {
-  array = ARRAY, null = NULL, env = env, base = base, version = version, namespace = namespace, now = 0.0, born = 0.0,
+  array = ARRAY, null = NULL, env = env, version = version, namespace = namespace, now = 0.0, born = 0.0,
   raw_next = raw_next, raw_pcall = raw_pcall, raw_tostring = raw_tostring, raw_load = raw_load, gsub = gsub,
-  format = format, rep = string.rep, sort = sort, concat = concat, unpack = table.unpack, insert = table.insert,
+  format = format, rep = string.rep, sort = table.sort, concat = concat, unpack = table.unpack, insert = table.insert,
   remove = table.remove, close = coroutine.close, status = coroutine.status, create = create, resume = resume,
-  sethook = sethook, traceback = debug.traceback, metatable_of = metatable_of, date = os.date,
-  randomseed = math.randomseed, setmetatable = raw_setmetatable,
+  sethook = sethook, traceback = debug.traceback, metatable_of = metatable_of, date = os.date, yield = yield,
+  randomseed = math.randomseed, setmetatable = raw_setmetatable, running = running,
+}
+-- The globals of our own Lua; what is missing comes when it is ready.
+local base = {
+  error = error, ipairs = false, math = {}, next = false, pairs = false, pcall = false, rawget = rawget, rawlen = rawlen,
+  select = select, setmetatable = raw_setmetatable, string = {}, table = {}, tonumber = tonumber, tostring = false,
+  type = type, utf8 = {},
 }
 local main -- the coroutine in which the program runs
 local deadline, overtime = 0.0, false
@@ -129,84 +136,9 @@ local function either(name, native)
   end
 end
 
--- Order of keys: 1, 2, 3, … as far as they go; then numbers, strings by their bytes, false, true; then the rest in the
--- order in which Lua has them.
+-- `pairs` and `next` go through keys in an order: see `order.lua`.
 
-local function border(t)
-  local n = 0
-  while rawget(t, n + 1) ~= nil do
-    n = n + 1
-  end
-  return n
-end
-
-local function append(keys, more)
-  for i = 1, #more do
-    keys[#keys + 1] = more[i]
-  end
-end
-
--- The keys behind 1 … n, in order.
-local function ordered(t, n)
-  local numbers, strings, others = {}, {}, {}
-  for key in raw_next, t do
-    local kind = type(key)
-    if kind == "string" then
-      strings[#strings + 1] = key
-    elseif kind == "number" then
-      if not (math_type(key) == "integer" and key >= 1 and key <= n) then
-        numbers[#numbers + 1] = key
-      end
-    elseif kind ~= "boolean" then
-      others[#others + 1] = key
-    end
-  end
-  sort(numbers)
-  sort(strings)
-  append(numbers, strings)
-  for _, truth in raw_next, { false, true } do
-    if rawget(t, truth) ~= nil then
-      numbers[#numbers + 1] = truth
-    end
-  end
-  append(numbers, others)
-  return numbers
-end
-
-function base.pairs(t)
-  local mt = metatable_of(t)
-  local own = mt and rawget(mt, "__pairs")
-  if own ~= nil then
-    local step, state, start = own(t)
-    return step, state, start
-  elseif type(t) ~= "table" then
-    expected(1, "for iterator", "table", t)
-  end
-  local n, i, keys = border(t), 0, nil
-  return function()
-    while i < n do
-      i = i + 1
-      local value = rawget(t, i)
-      if value ~= nil then
-        return i, value
-      end
-    end
-    keys = keys or ordered(t, n)
-    while true do
-      local key = keys[i - n + 1]
-      if key == nil then
-        return nil
-      end
-      i = i + 1
-      local value = rawget(t, key)
-      if value ~= nil then
-        return key, value
-      end
-    end
-  end, t, nil
-end
-
-function base.next(t, key)
+function env.next(t, key)
   if key == nil and type(t) == "table" then
     local first = rawget(t, 1)
     if first ~= nil then
@@ -226,7 +158,7 @@ local function ipairs_step(t, i)
   end
 end
 
-function base.ipairs(t)
+function env.ipairs(t)
   local mt = metatable_of(t)
   if type(t) ~= "table" and not (mt and mt.__index) then
     expected(1, "for iterator", "table", t)
@@ -234,130 +166,8 @@ function base.ipairs(t)
   return ipairs_step, t, 0
 end
 
--- Objects are numbered in the order in which their names are asked for: an address would differ in each process.
-
-local numbers, numbered = raw_setmetatable({}, { __mode = "k" }), 0
-
-local function tostring(...)
-  local value = ...
-  local kind = type(value)
-  if kind == "string" then
-    return value
-  end
-  local mt = metatable_of(value)
-  if mt then
-    local own = rawget(mt, "__tostring")
-    if own ~= nil then
-      local text = own(value)
-      if type(text) ~= "string" and type(text) ~= "number" then
-        error("'__tostring' must return a string", 2)
-      end
-      return raw_tostring(text)
-    end
-    local name = rawget(mt, "__name")
-    kind = type(name) == "string" and name or kind
-  elseif value == nil and select("#", ...) == 0 then
-    error("bad argument #1 to 'tostring' (value expected)", 2)
-  elseif value == NULL then
-    return "null"
-  end
-  if kind == "nil" or kind == "number" or kind == "boolean" then
-    return raw_tostring(value)
-  end
-  if not numbers[value] then
-    numbered = numbered + 1
-    numbers[value] = numbered
-  end
-  return format("%s: 0x%012x", kind, numbers[value] * 16)
-end
-
--- Protected calls. A handler runs after the fall, so that it may ask too.
-
-function base.pcall(...)
+function env.pcall(...)
   return caught(raw_pcall(...))
-end
-
-local function false_and(_, ...)
-  return false, ...
-end
-
-local function handled(handler, ok, ...)
-  if ok then
-    return true, ...
-  end
-  return checked(false_and(raw_pcall(handler, ...)))
-end
-
-function base.xpcall(f, handler, ...)
-  if type(handler) ~= "function" then
-    expected(2, "xpcall", "function", handler)
-  end
-  return handled(handler, caught(raw_pcall(f, ...)))
-end
-
--- Coroutines
-
-local function co_create(f)
-  if type(f) ~= "function" then
-    expected(1, "create", "function", f)
-  end
-  local co = create(f)
-  sethook(co, strike, "", EVERY)
-  return co
-end
-
-local function relay(co, ok, ...)
-  if ok and (...) == REQUEST then
-    return relay(co, resume(co, yield(...)))
-  end
-  return caught(ok, ...)
-end
-
-local function unwrapped(co, ok, ...)
-  if ok then
-    return ...
-  end
-  local problem = ...
-  if kit.status(co) == "dead" then
-    kit.close(co)
-  end
-  error(problem, type(problem) == "string" and 2 or 0)
-end
-
-base.coroutine.create = co_create
-
-function base.coroutine.resume(co, ...)
-  if type(co) ~= "thread" then
-    expected(1, "resume", "thread", co)
-  end
-  return relay(co, resume(co, ...))
-end
-
-function base.coroutine.wrap(f)
-  local co = co_create(f)
-  return function(...)
-    return unwrapped(co, relay(co, resume(co, ...)))
-  end
-end
-
-function base.coroutine.yield(...)
-  if running() == main then
-    error("attempt to yield from outside a coroutine", 0)
-  end
-  return yield(...)
-end
-
-function base.coroutine.close(co)
-  return checked(passed("close", raw_pcall(kit.close, co)))
-end
-
-function base.coroutine.running()
-  local co = running()
-  return co, co == main
-end
-
-function base.coroutine.isyieldable()
-  return running() ~= main
 end
 
 -- What the program says on the side, until the host takes it.
@@ -367,7 +177,7 @@ local function say(level, source, words)
   kit.noisy = true
 end
 
-function base.setmetatable(t, mt)
+function env.setmetatable(t, mt)
   local old = metatable_of(t)
   if type(t) ~= "table" then
     expected(1, "setmetatable", "table", t)
@@ -386,13 +196,15 @@ function base.setmetatable(t, mt)
   return t
 end
 
-function base.string.gsub(s, pattern, replacement, most)
+function env.string.gsub(s, pattern, replacement, most)
   local kind = type(replacement)
   if kind == "function" or kind == "table" and acts(replacement) then
     return part("strings").gsub(s, pattern, replacement, most)
   end
   return passed("gsub", raw_pcall(gsub, s, pattern, replacement, most))
 end
+
+local tostring = lazy("naming", "tostring")
 
 -- alc: `llm` and `time` are here, the rest comes with its first use.
 
@@ -459,76 +271,80 @@ for event, native in raw_next, metatable_of("") do
   end
 end
 
-for _, name in raw_next, { "debug", "dofile", "io", "loadfile", "os", "package", "python", "require" } do
-  if name == "package" then
-    for loaded in raw_next, base.package.loaded do
-      base.package.loaded[loaded] = nil
-    end
-  end
-  base[name] = nil
+for loaded in raw_next, env.package.loaded do
+  env.package.loaded[loaded] = nil
+end
+for _, name in raw_next, { "debug", "dofile", "loadfile", "python" } do
+  env[name] = nil
 end
 
 for name, native in raw_next, { concat = concat, insert = kit.insert, remove = kit.remove, unpack = kit.unpack } do
-  base.table[name] = either(name, native)
+  env.table[name] = either(name, native)
 end
-base.table.sort, base.table.move = lazy("tables", "sort"), lazy("tables", "move")
-base.string.format, base.string.rep, base.string.dump = lazy("format", "format"), lazy("format", "rep"), nil
-base.math.randomseed = lazy("system", "randomseed")
-base.tostring, base.load, base.collectgarbage = tostring, lazy("system", "load"), lazy("system", "collectgarbage")
-base.print, base.warn = lazy("saying", "print"), lazy("saying", "warn")
-base.os, base.io = {}, {}
-for _, name in raw_next, { "clock", "date", "difftime", "getenv", "time" } do
-  base.os[name] = lazy("system", name)
-end
-for _, name in raw_next, { "close", "lines", "open", "popen", "read", "write" } do
-  base.io[name] = lazy("system", name)
-end
-base.io.stdout = { write = lazy("system", "write_out") }
-base.io.stderr = { write = lazy("system", "write_error") }
+env.table.sort, env.table.move = lazy("tables", "sort"), lazy("tables", "move")
+env.string.format, env.string.rep, env.string.dump = lazy("format", "format"), lazy("format", "rep"), nil
+env.math.randomseed = lazy("system", "randomseed")
+env.tostring, env.load, env.collectgarbage = tostring, lazy("system", "load"), lazy("system", "collectgarbage")
+env.print, env.warn = lazy("saying", "print"), lazy("saying", "warn")
+env.pairs, env.xpcall, env.require = lazy("order", "pairs"), lazy("calls", "xpcall"), lazy("modules", "require")
 
-for name, value in raw_next, base do
-  if type(value) == "table" and value ~= base then
-    local copy = {}
-    for key, item in raw_next, value do
-      copy[key] = item
-    end
-    value = copy
+-- Libraries that come as a whole, each with its first use. What a program has put there stays.
+
+local homes, names = { coroutine = "calls", io = "system", os = "system", package = "modules" }, {}
+
+local function fill(t)
+  local name = names[t]
+  for key, value in raw_next, part(homes[name])[name] do
+    filled(t, key, value)
   end
-  env[name] = value
+  unprotected(t, nil)
+  return t
 end
-env._G = env
+
+local shelf = {
+  __index = function(t, key) return fill(t)[key] end,
+  __pairs = function(t) return base.pairs(fill(t)) end,
+  __metatable = false,
+}
+
+for name in raw_next, homes do
+  env[name] = raw_setmetatable({}, shelf)
+  names[env[name]] = name
+end
+
 if wants_alc then
   env.alc = alc
 end
-metatable_of("").__index, metatable_of("").__metatable = env.string, false
+metatable_of("").__metatable = false
 
-kit.part, kit.checked, kit.passed, kit.expected, kit.acts = part, checked, passed, expected, acts
-kit.ordered, kit.strike, kit.words, kit.tostring = ordered, strike, words, tostring
+for name, copied in raw_next, {
+  math = { "abs", "exp", "floor", "huge", "log", "max", "min", "sqrt", "tointeger", "type", "ult" },
+  string = { "byte", "find", "format", "gmatch", "gsub", "lower", "match", "sub" },
+  table = { "concat", "pack", "sort", "unpack" },
+  utf8 = { "char", "codes", "len", "offset" },
+} do
+  for _, key in raw_next, copied do
+    base[name][key] = env[name][key]
+  end
+end
+base.ipairs, base.next, base.pairs, base.pcall, base.tostring = env.ipairs, env.next, env.pairs, env.pcall, tostring
+
+kit.part, kit.checked, kit.caught, kit.passed, kit.expected, kit.acts = part, checked, caught, passed, expected, acts
 kit.request, kit.say, kit.alc, kit.libraries, kit.found_in, kit.every = request, say, alc, libraries, found_in, EVERY
-
-env.require = lazy("modules", "require")
-env.package = raw_setmetatable({}, { __index = function(_, name) return part("modules").package[name] end })
+kit.strike, kit.words, kit.tostring, kit.REQUEST, kit.DONE = strike, words, tostring, REQUEST, DONE
 
 -- The host's side
 
 local problem -- with which it ended
 
-local function answered(ok, tag, ...)
-  if ok and tag == REQUEST then
-    return kit.noisy, ...
-  elseif ok and tag == DONE then
-    return kit.noisy, "done", ...
+-- The words of the error with which it ended, and the lines; what more of our Lua is needed for that comes with it.
+local function told(...)
+  for i = 1, select("#", ...), 2 do
+    local name, code = select(i, ...)
+    if not parts[name] then
+      keep(name, code)
+    end
   end
-  problem = tag
-  return kit.noisy, overtime and "overtime" or "failed"
-end
-
--- The words of the error with which it ended, and the lines; for that some more of our Lua is needed.
-local function told(json, ending)
-  if not parts.json then
-    keep("json", json)
-  end
-  keep("ending", ending)
   return parts.ending.told(main, problem)
 end
 
@@ -536,45 +352,12 @@ local function take()
   return part("saying").take()
 end
 
-local function run(module, name, ctx)
-  if type(module) ~= "table" or module.run == nil then
-    error(format("package '%s' has no function run(ctx)", name), 0)
-  end
-  return module.run(ctx)
-end
-
--- `how` is "text", "file" or "package"; of a package there is no source, it is required.
-local function value_of(how, name, source, title, ctx)
-  if how == "package" then
-    return run(part("modules").require(name), name, ctx)
-  end
-  local chunk, problem = raw_load(source, title, "t", env)
-  if not chunk then
-    error(problem, 0)
-  end
-  local value = chunk(name)
-  local entry = type(value) == "table" and rawget(value, "run")
-  if how == "file" and entry or type(entry) == "function" then
-    return run(value, name, ctx)
-  end
-  return value
-end
-
--- Begin a life. Its ctx is JSON, or names and plain values.
-local function begin(born, how, name, source, title, json, ...)
-  local given = { ... }
+-- Begin a life, with our Lua that is needed only for this.
+local function begin(launch, born, ...)
   kit.born = born
-  main = create(function()
-    local ctx = json and part("json").decode(json) or {}
-    for i = 1, #given, 2 do
-      ctx[given[i]] = given[i + 1]
-    end
-    env.ctx, given = ctx, nil
-    local value = value_of(how, name, source, title, ctx)
-    return DONE, part("json").encode(value, "the result")
-  end)
+  main = raw_load(launch, nil, "b", base)(kit, ...)
+  kit.main = main
   sethook(main, strike, "", EVERY)
-  collect() -- what was needed only to get here
 end
 
 -- From now on the dice fall from this seed, unless the program has chosen one itself.
@@ -583,6 +366,22 @@ local function seed(one, other)
   if not kit.chosen then
     kit.randomseed(one, other)
   end
+end
+
+local OWN, fresh = { part = true, where = true }, true
+
+local function answered(ok, tag, kind, ...)
+  if fresh and not OWN[kind] then
+    fresh = false
+    collect() -- what was needed only to get to the first pause
+  end
+  if ok and tag == REQUEST then
+    return kit.noisy, kind, ...
+  elseif ok and tag == DONE then
+    return kit.noisy, "done", kind
+  end
+  problem = tag
+  return kit.noisy, overtime and "overtime" or "failed"
 end
 
 -- Go on, until the program asks something or ends: whether it said anything, and what it asks.

@@ -7,7 +7,8 @@ local type, error, select, tointeger = type, error, select, math.tointeger
 local sub, find, format, concat = string.sub, string.find, kit.format, kit.concat
 local passed, raw_pcall, expected, part = kit.passed, kit.raw_pcall, kit.expected, kit.part
 
-local own = {}
+local own = { os = {}, io = {} }
+local os, io = own.os, own.io
 
 -- Time, in UTC
 
@@ -32,7 +33,7 @@ local function field(t, name, default)
   return tointeger(value) or error(format("field '%s' is not an integer", name), 3)
 end
 
-function own.time(t)
+function os.time(t)
   if t == nil then
     return tointeger(kit.now // 1)
   elseif type(t) ~= "table" then
@@ -42,23 +43,23 @@ function own.time(t)
   return day * 86400 + field(t, "hour", 12) * 3600 + field(t, "min", 0) * 60 + field(t, "sec", 0)
 end
 
-function own.date(template, time)
+function os.date(template, time)
   template = template == nil and "%c" or template
   if type(template) == "string" and sub(template, 1, 1) ~= "!" then
     template = "!" .. template
   end
-  return passed("date", raw_pcall(kit.date, template, time == nil and own.time() or time))
+  return passed("date", raw_pcall(kit.date, template, time == nil and os.time() or time))
 end
 
-function own.clock()
+function os.clock()
   return kit.now - kit.born
 end
 
-function own.difftime(later, earlier)
+function os.difftime(later, earlier)
   return (later - (earlier or 0)) + 0.0
 end
 
-function own.getenv()
+function os.getenv()
   return nil
 end
 
@@ -79,25 +80,24 @@ local function no_file()
   return nil, "there are no files here"
 end
 
-own.open, own.popen, own.read, own.close = no_file, no_file, no_file, no_file
+io.open, io.popen, io.read, io.close = no_file, no_file, no_file, no_file
 
-function own.lines()
+function io.lines()
   error("there are no files here", 2)
 end
 
-function own.write(...)
+local function stream(level)
+  return { write = function(self, ...)
+    part("saying").write(level, ...)
+    return self
+  end }
+end
+
+io.stdout, io.stderr = stream("info"), stream("warn")
+
+function io.write(...)
   part("saying").write("info", ...)
   return kit.env.io.stdout
-end
-
-function own.write_out(stream, ...)
-  part("saying").write("info", ...)
-  return stream
-end
-
-function own.write_error(stream, ...)
-  part("saying").write("warn", ...)
-  return stream
 end
 
 -- Code and memory

@@ -29,6 +29,9 @@ CPU: Final = 1.0
 _ROOM: Final = 256 * 2**10
 _LITTLE: Final = 64 * 2**10
 _FULL: Final = (None, b"failed", b"not enough memory", b"")
+_OWN: Final = frozenset({b"part", b"where"})  # what the sandbox asks for itself
+_BAD: Final = frozenset({b"failed", b"overtime"})
+_AT_THE_END: Final = ("format", "json", "naming", "order", "ending")
 _LIBRARY: Final = ("text", "numbers", "layer1", "cards")
 #: What the parts of the sandbox add to `alc`.
 _LAYER0: Final = {
@@ -71,8 +74,8 @@ class Vm:
 
     def begin(self, born: float, how: bytes, name: bytes, source: bytes | None, title: bytes | None, *ctx: Any) -> None:
         """Make ready to run: a "text", a "file" or a "package", with its ctx as JSON, or as names and plain values."""
-        self._has_room(len(source or b"") + len(ctx[0] or b""))
-        self._begin(born, how, name, source, title, *ctx)
+        self._has_room(_LITTLE + len(source or b"") + len(ctx[0] or b""))
+        self._begin(_code("launch"), born, how, name, source, title, *ctx)
 
     def go(self, now: float | None, allowed: float, *given: Any) -> tuple[Any, ...]:
         """Run until the program asks something or ends: whether it said anything, a kind, and what belongs to it.
@@ -80,7 +83,7 @@ class Vm:
         `now` is None where an answer is given at once: then the time that is allowed goes on.
         """
         came = self._run(now, allowed, given)
-        while came[1] == b"part" or came[1] == b"where":
+        while came[1] in _OWN:
             answer = _code(came[2].decode()) if came[1] == b"part" else _places().get((came[2], came[3]))
             came = self._run(None, 0.0, (True, answer))
         return came
@@ -98,13 +101,19 @@ class Vm:
         return used
 
     def _run(self, now: float | None, allowed: float, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not self._has_room(sum(len(item) for item in given if type(item) is bytes)):
+        size = _LITTLE
+        for item in given:
+            if type(item) is bytes:
+                size += len(item)
+        if (self._raised or self._runtime.get_memory_used(total=True) + size > self._memory) and not self._has_room(
+            size
+        ):
             return _FULL
         try:
             came: tuple[Any, ...] = self._go(now, allowed, *given)
-            if came[1] == b"failed" or came[1] == b"overtime":
+            if came[1] in _BAD:
                 self._limit(self.memory + 2 * _ROOM)
-                came = (*came, *self._told(_code("json"), _code("ending")))
+                came = (*came, *self._told(*_ending()))
         except _lua_error():
             return _FULL
         return came
@@ -117,8 +126,8 @@ class Vm:
             used = self.memory
             if used > most + _ROOM - _LITTLE:
                 return False
-        if used + size + _LITTLE > most or self._raised:
-            self._limit(most + size + _ROOM)
+        if used + size > most or self._raised:
+            self._limit(most + size - _LITTLE + _ROOM)
         return True
 
     def _limit(self, most: int) -> None:
@@ -172,6 +181,12 @@ def _code(name: str) -> bytes:
     dump = runtime(MEMORY).execute(b"return function(code) return string.dump(load(code, '=[everhold]'), true) end")
     compiled: bytes = dump(source.encode())
     return compiled
+
+
+@cache
+def _ending() -> tuple[bytes, ...]:
+    """What has to be there when a program fails: nothing can be asked for any more."""
+    return tuple(given for name in _AT_THE_END for given in (name.encode(), _code(name)))
 
 
 @cache

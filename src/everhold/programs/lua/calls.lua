@@ -1,0 +1,99 @@
+-- Protected calls with a handler, and coroutines. A part of the sandbox: it gets the kit.
+
+local kit = ...
+
+local type, error, raw_pcall, create, resume = type, error, kit.raw_pcall, kit.create, kit.resume
+local status, close, running, yield = kit.status, kit.close, kit.running, kit.yield
+local checked, caught, passed, expected, REQUEST = kit.checked, kit.caught, kit.passed, kit.expected, kit.REQUEST
+
+local own = {}
+
+-- A handler runs after the fall, so that it may ask too.
+
+local function false_and(_, ...)
+  return false, ...
+end
+
+local function handled(handler, ok, ...)
+  if ok then
+    return true, ...
+  end
+  return checked(false_and(raw_pcall(handler, ...)))
+end
+
+function own.xpcall(f, handler, ...)
+  if type(handler) ~= "function" then
+    expected(2, "xpcall", "function", handler)
+  end
+  return handled(handler, caught(raw_pcall(f, ...)))
+end
+
+-- Coroutines
+
+local library = { status = status }
+own.coroutine = library
+
+local function co_create(f)
+  if type(f) ~= "function" then
+    expected(1, "create", "function", f)
+  end
+  local co = create(f)
+  kit.sethook(co, kit.strike, "", kit.every)
+  return co
+end
+
+local function relay(co, ok, ...)
+  if ok and (...) == REQUEST then
+    return relay(co, resume(co, yield(...)))
+  end
+  return caught(ok, ...)
+end
+
+local function unwrapped(co, ok, ...)
+  if ok then
+    return ...
+  end
+  local problem = ...
+  if status(co) == "dead" then
+    close(co)
+  end
+  error(problem, type(problem) == "string" and 2 or 0)
+end
+
+library.create = co_create
+
+function library.resume(co, ...)
+  if type(co) ~= "thread" then
+    expected(1, "resume", "thread", co)
+  end
+  return relay(co, resume(co, ...))
+end
+
+function library.wrap(f)
+  local co = co_create(f)
+  return function(...)
+    return unwrapped(co, relay(co, resume(co, ...)))
+  end
+end
+
+function library.yield(...)
+  if running() == kit.main then
+    error("attempt to yield from outside a coroutine", 0)
+  end
+  return yield(...)
+end
+
+function library.close(co)
+  return checked(passed("close", raw_pcall(close, co)))
+end
+
+function library.running()
+  local co = running()
+  return co, co == kit.main
+end
+
+function library.isyieldable()
+  return running() ~= kit.main
+end
+
+return own

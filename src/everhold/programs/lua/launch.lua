@@ -1,0 +1,49 @@
+-- The beginning of a life: what it is needed for is over with the program's first line, and then it is gone.
+-- A chunk of the sandbox: it gets the kit, `how` ("text", "file" or "package"; of a package there is no source, it is
+-- required), the name, the source and its title, and the ctx as JSON, or as names and plain values. It returns the coroutine
+-- of the program.
+
+local kit, how, name, source, title, json = ...
+local given = { select(7, ...) }
+
+local function run(module, ctx)
+  if type(module) ~= "table" or module.run == nil then
+    error(kit.format("package '%s' has no function run(ctx)", name), 0)
+  end
+  return module.run(ctx)
+end
+
+local function made_ctx()
+  local ctx = json and kit.part("json").decode(json) or {}
+  for i = 1, #given, 2 do
+    ctx[given[i]] = given[i + 1]
+  end
+  kit.env.ctx = ctx
+  return ctx
+end
+
+local launch
+
+function launch()
+  local ctx = made_ctx()
+  launch, json, given = nil, nil, nil
+  if how == "package" then
+    return run(kit.part("modules").require(name), ctx)
+  end
+  local chunk, problem = kit.raw_load(source, title, "t", kit.env)
+  source = nil
+  if not chunk then
+    error(problem, 0)
+  end
+  local value = chunk(name)
+  local entry = type(value) == "table" and rawget(value, "run")
+  if how == "file" and entry or type(entry) == "function" then
+    return run(value, ctx)
+  end
+  return value
+end
+
+return kit.create(function()
+  local value = launch()
+  return kit.DONE, kit.part("json").encode(value, "the result")
+end)
