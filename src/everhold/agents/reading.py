@@ -68,9 +68,10 @@ class Reading:
     def settled(self, input_id: str) -> Settled | None:
         return self.told.settled(input_id)
 
-    def words(self, settled: Settled) -> str:
-        """The model's last words in a turn."""
-        node = last_said(self.told.graph.nodes, settled)
+    def words(self, input_id: str) -> str:
+        """The model's last words in the turn of an input."""
+        settled = self.settled(input_id)
+        node = None if settled is None else last_said(self.told.graph.nodes, settled)
         return "" if node is None else text(node.content)
 
     def input(self, input_id: str) -> JSON:

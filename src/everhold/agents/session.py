@@ -144,7 +144,7 @@ class AgentSession(Framing):
                 await read.refresh()
                 settled = read.settled(input_id)
                 if settled is not None:
-                    return Turn(self.id, settled.input, settled, text=read.words(settled))
+                    return Turn(self.id, settled.input, settled, text=read.words(input_id))
                 status = await self._runtime.status(self.id)
                 if isinstance(status, Finished):
                     raise SessionEnded(self.id, status.state, "held a conversation with")
@@ -174,7 +174,7 @@ class AgentSession(Framing):
                 turns = (await self._told()).turns
                 if len(turns) >= number:
                     settled = turns[number - 1]
-                    return Turn(self.id, settled.input, settled, text=self._reading.words(settled))
+                    return Turn(self.id, settled.input, settled, text=self._reading.words(settled.input))
                 await asyncio.wait([change], timeout=1.0)
 
     async def branch(self, to: str | None) -> None:

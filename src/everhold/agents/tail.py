@@ -45,9 +45,9 @@ class Tail:
         found = self._ended.get(input_id)
         return None if found is None else found[0]
 
-    def words(self, settled: Settled) -> str:
-        """The model's last words in a turn. Who hears them knows all, and the turn is forgotten."""
-        return self._ended.pop(settled.input)[1]
+    def words(self, input_id: str) -> str:
+        """The model's last words in the turn of an input. Who hears them knows all, and it is forgotten."""
+        return self._ended.pop(input_id)[1]
 
     def _take(self, delivery: Delivery) -> None:
         self._answers.update((answer.q, answer.value) for answer in delivery.answers)
@@ -58,12 +58,14 @@ class Tail:
         settled = notes.settled
         if settled is None:
             return
-        if settled.input in self._expected:
-            self._expected.remove(settled.input)
-            node = last_said(self._nodes, settled)
-            said = None if node is None else node.content if node.q is None else self._answers.get(node.q)
-            self._ended[settled.input] = (settled, text(said))
+        for input_id in self._expected.intersection((settled.input, *settled.taken)):
+            self._expected.remove(input_id)
+            self._ended[input_id] = (settled, self._words(settled))
         self._nodes, self._answers = {}, {}
+
+    def _words(self, settled: Settled) -> str:
+        node = last_said(self._nodes, settled)
+        return text(None if node is None else node.content if node.q is None else self._answers.get(node.q))
 
 
 def last_said(nodes: Mapping[str, Node], settled: Settled) -> Node | None:

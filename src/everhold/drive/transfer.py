@@ -54,6 +54,9 @@ from everhold.drive.runner import finished
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Progress, Record, Store, Summary, Write
 
+#: The revision of a session of which only the attachments are here.
+PREPARED: Final = 1
+
 File = str | os.PathLike[str] | BinaryIO
 
 #: Sessions read at once while listing.
@@ -288,15 +291,22 @@ async def _looked_through(
 
 
 async def _is_here(store: Store, session_id: str) -> bool:
-    return bool(await _revision(store, session_id))
+    found = await _found(store, session_id)
+    return found is not None and not _is_prepared(found)
 
 
-async def _revision(store: Store, session_id: str) -> int | None:
-    """The revision of a session, which is 0 if only its attachments are here; None if nothing is."""
+async def _found(store: Store, session_id: str) -> Record | None:
     try:
-        return (await store.load(session_id, since=-1)).head.revision
+        return await store.load(session_id, since=-1)
     except UnknownSession:
         return None
+
+
+def _is_prepared(record: Record) -> bool:
+    """Whether only the attachments of a session are here. Any other that runs has mail, a timer, or something open."""
+    head = record.head
+    waits = head.mail or head.due_at is not None or head.open_from <= head.n
+    return head.state is State.RUNNING and head.n == record.birth.origin_n and not waits
 
 
 async def _origin_fits(store: Store, carried: Carried, seen: Collection[str]) -> None:
@@ -333,7 +343,7 @@ async def _take_in(store: Store, carried: Carried, values: list[ValueLine], *, d
             if (await store.value(line.namespace, line.key))[1] == 0
         ]
         try:
-            await store.commit(change, 0)
+            await store.commit(change, 0 if ref is None else PREPARED)
         except Overtaken:
             if not change.writes or await _is_here(store, birth.id):
                 raise SessionExists(birth.id, store.where) from None
@@ -350,11 +360,11 @@ async def _prepared(store: Store, carried: Carried) -> int | None:
     Nothing moves it. One that an import left which died is taken up.
     """
     birth, at = carried.birth, carried.head.updated_at
-    known = await _revision(store, birth.id)
+    known = await _found(store, birth.id)
     if known is None and not carried.attachments:
         return None
     if known is None:
-        head = Head(0, 0, State.RUNNING, birth.origin_n, birth.origin_n + 1, None, at, Metrics())
+        head = Head(0, PREPARED, State.RUNNING, birth.origin_n, birth.origin_n + 1, None, at, Metrics())
         await store.commit(Change(birth.id, head, birth=birth), 0)
     for one in carried.attachments:
         await store.attach(birth.id, Attachment(one.id, len(one.data), one.media_type), one.data, at)
