@@ -13,6 +13,7 @@ SOURCES = (
     (HOUSE / "runtime.py", "Runtime"),
     (HOUSE / "agents" / "house.py", "Agents"),
     (HOUSE / "archive.py", "Archive"),
+    (HOUSE / "telling" / "house.py", "Telling"),
 )
 #: The handle of a conversation.
 HANDLE = ((HOUSE / "agents" / "session.py", "AgentSession"), (HOUSE / "agents" / "framing.py", "Framing"))
@@ -21,6 +22,7 @@ OWN = {
     "Runtime": {"close"},
     "Agents": {"session"},
     "Archive": set(),
+    "Telling": set(),
     "AgentSession": {"fork", "follow", "stream"},
     "Framing": set(),
 }

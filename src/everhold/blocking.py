@@ -34,6 +34,7 @@ from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call, Clock
 from everhold.ports.store import Problem, Progress
 from everhold.runtime import IDLE, Info, Runtime
+from everhold.telling import Entry, Teller
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -383,6 +384,7 @@ def open_blocking(
     cache: int = 1000,
     idle: float = IDLE,
     recover: bool = True,
+    tell: Iterable[Teller] | None = None,
 ) -> BlockingRuntime:
     """`everhold.open` for code that is not async."""
     runtime = _async.open(
@@ -394,6 +396,7 @@ def open_blocking(
         cache=cache,
         idle=idle,
         recover=recover,
+        tell=tell,
     )
     return BlockingRuntime(runtime)
 

@@ -55,6 +55,7 @@ from everhold.ports.said import Said
 from everhold.ports.store import Filter, Store
 from everhold.stores.choice import store as store_at
 
+from everhold.telling import Teller, Telling
 R = TypeVar("R")
 
 #: Seconds after which an idle session leaves memory.
@@ -92,7 +93,7 @@ class Info(msgspec.Struct, frozen=True):
     origin: SessionId | None
 
 
-class Runtime(Agents):
+class Runtime(Agents, Telling):
     """Runs and answers sessions of one store. Made by `everhold.open`; use it with `async with`."""
 
     def __init__(
@@ -107,6 +108,7 @@ class Runtime(Agents):
         idle: float = IDLE,
         ttl: float = TTL,
         recover: bool = True,
+        tell: Iterable[Teller] | None = None,
         dice: Callable[[int], int] = secrets.randbits,
     ) -> None:
         self.store = store
@@ -127,6 +129,7 @@ class Runtime(Agents):
         self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, ttl=ttl)
         self._runner = Runner(self._sessions, self._dispatch, self.clock)
         self._caretaker = Caretaker(self._sessions, self._runner, self._dispatch, self.clock, idle=idle, ttl=ttl)
+        self._tell_by(tell, found)
         self._rings = Rings()
         self._opened = False
 
@@ -158,6 +161,7 @@ class Runtime(Agents):
         if not self._opened:
             return
         self._opened = False
+        await self._tell_the_rest(grace)
         await self._caretaker.stop()
         tasks = self._dispatch.tasks
         if tasks and grace > 0:
@@ -434,12 +438,14 @@ def open(
     observers: Iterable[Observer] = (),
     cache: int = 1000,
     idle: float = IDLE,
+    tell: Iterable[Teller] | None = None,
     recover: bool = True,
 ) -> Runtime:
     """A runtime on `sqlite:///app.db`, `memory://` or `postgresql://…`; without a database, the settings say which.
 
     `llm` answers `llm` questions now: a model as `"provider:name"`, an async function of a query,
-    `Command("claude -p")`, a list or dict of answers; None leaves them open for whoever answers.
+    `Command("claude -p")`, a list or dict of answers; None leaves them open for whoever answers. `tell` says how
+    people are told that they are asked: see `everhold.telling`.
     """
     refuse_while_loading()
     found = settings(database)
@@ -451,6 +457,7 @@ def open(
         observers=observers,
         cache=cache,
         idle=idle,
+        tell=tell,
         recover=recover,
     )
 

@@ -14,32 +14,28 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
 import shutil
 import signal
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from everhold.answerers.process import conversed, split
 from everhold.answerers.real import refuse_in_tests
 from everhold.answerers.right import MODEL, refuse_others
 from everhold.core.codec import JSON, dumps
 from everhold.core.errors import AnswerFailed, BadSetting
 from everhold.core.query import Query
 
-T = TypeVar("T")
-
 _TAIL: Final = 2000  # characters of stderr worth keeping
-_PATIENCE: Final = 5.0  # seconds for a killed command to be gone
 
 
 class Command:
     kinds = MODEL
 
     def __init__(self, command: str | Sequence[str], *, at_once: int = 4, timeout: float | None = 600.0) -> None:
-        self.argv = _split(command)
+        self.argv = split(command, "answer_with")
         if at_once < 1:
             raise BadSetting("at_once", f"it should be at least 1, got {at_once}")
         if timeout is not None and not timeout > 0:
@@ -63,28 +59,15 @@ class Command:
         text = question(query).encode()
         loop = asyncio.get_running_loop()
         async with self._slots.setdefault(loop, asyncio.Semaphore(self.at_once)):
-            starting = asyncio.create_task(self._started())
             try:
-                process = await _finished(starting)  # asyncio cannot be stopped cleanly in the middle of a start
                 async with asyncio.timeout(self.timeout):
-                    said, complaint = await process.communicate(text)
-            except (Exception, asyncio.CancelledError) as error:
-                if starting.exception() is None:
-                    _kill(starting.result())
-                    await _finished(asyncio.create_task(_gone(starting.result())))
-                if isinstance(error, TimeoutError):
-                    raise AnswerFailed(f"{self.argv[0]} gave no answer in {self.timeout:g} s", "timeout") from None
-                raise
-        return self._read(process.returncode, said, complaint)
-
-    async def _started(self) -> Process:
-        try:
-            return await asyncio.create_subprocess_exec(
-                *self.argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
-            )
-        except OSError as error:
-            self.check()
-            raise BadSetting("answer_with", f"{self.argv[0]!r} cannot be run: {error.strerror}") from None
+                    code, said, complaint = await conversed(self.argv, text)
+            except TimeoutError:
+                raise AnswerFailed(f"{self.argv[0]} gave no answer in {self.timeout:g} s", "timeout") from None
+            except OSError as error:
+                self.check()
+                raise BadSetting("answer_with", f"{self.argv[0]!r} cannot be run: {error.strerror}") from None
+        return self._read(code, said, complaint)
 
     def _read(self, code: int | None, said: bytes, complaint: bytes) -> str:
         if code:
@@ -118,44 +101,3 @@ def _text(content: Any) -> str:
                 f"a command takes text, and a message holds {part.get('type', 'something else')}", "not_text"
             )
     return "\n".join(part["text"] for part in content)
-
-
-def _split(command: str | Sequence[str]) -> list[str]:
-    try:
-        argv = shlex.split(command) if isinstance(command, str) else list(command)
-    except ValueError as error:
-        raise BadSetting("answer_with", f"{command!r} is not a command: {str(error).lower()}") from None
-    if not argv or not argv[0]:
-        raise BadSetting("answer_with", "it is empty")
-    return argv
-
-
-async def _finished(task: asyncio.Task[T]) -> T:
-    """Wait for the end of a task through any cancellation, and only then be cancelled."""
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    return task.result()
-
-
-def _kill(process: Process) -> None:
-    """End the command and all it started, also where only the latter are left."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-
-
-async def _gone(process: Process) -> None:
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            await process.wait()
-    except TimeoutError:  # a process that left the group still holds the pipes
-        pass
-    finally:
-        process._transport.close()  # type: ignore[attr-defined]

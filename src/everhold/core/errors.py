@@ -9,7 +9,9 @@
     │   ├── NotAllowed        SessionExists       BadRequest          BadHostFile
     │   ├── BadPackage        BadPackageFile      UnknownPlugin       BadSkill
     │   ├── UnknownAttachment ToolClash           InputConflict
-    │   ├── CodeExecutionUnavailable
+    │   ├── BadSchedule       UnknownTimezone     UnknownSchedule     UnknownTrigger
+    │   ├── EventConflict     UnknownHandover
+    │   ├── CodeExecutionUnavailable                  BadSignature
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            a fair request at the wrong moment: look at the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
@@ -19,7 +21,7 @@
     ├── StoreError            the store could not keep its promise: the operator's move
     │   ├── Overtaken         StoreBusy           StoreFull           StoreDamaged
     │   ├── StoreNewer        StoreUnavailable    ReadOnlyStore       WorkerFailed
-    │   ├── DamagedGraph      ToolServerFailed
+    │   ├── DamagedGraph      ToolServerFailed    SweepFailed
     │   └── CodeExecutionStopped
     └── ProgramError          the program broke a rule of being replayable: its author's move
         ├── Diverged          VersionMissing      ForeignCall         ForeignWake
@@ -78,6 +80,8 @@ from everhold.core.program_errors import VersionMissing as VersionMissing
 class UnknownSession(UsageError):
     code = "unknown_session"
     hint = "List the sessions this database knows: everhold sessions"
+from everhold.core.upkeep_errors import BadSignature as BadSignature
+from everhold.core.upkeep_errors import SweepFailed as SweepFailed
 
     def __init__(self, session_id: str, where: str = "") -> None:
         super().__init__(f"no session {session_id!r}" + (f" in {where}" if where else ""))

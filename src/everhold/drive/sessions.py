@@ -35,6 +35,7 @@ class Sessions:
         self._observed = bool(observers)
         self.dispatch: Callable[[Live, Said], None] = lambda live, said: None
         self.poke: Callable[[], None] = lambda: None
+        self.asks_people = False  # whether somebody in this process tells people that they are asked
         self.later: Callable[[str, list[Callable[[], Any]]], None] = lambda session_id, effects: None
         self.settled: Callable[[str], None] = lambda session_id: None  # told of each turn that has
         self.stepper = stepper
@@ -165,6 +166,8 @@ class Sessions:
             self._ended(live)
             self.jobs.pop(live.id, None)
         if live.head.due_at != due or said.outcome is not None or live.head.mail or said.told or _bears(said):
+            self.poke()
+        elif self.asks_people and live.noticed:
             self.poke()
         if said.settled:
             self.settled(live.id)

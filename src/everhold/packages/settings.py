@@ -5,6 +5,8 @@
     packages_path  the settings file; and what alc.toml and the ALC_ variables say (`packages/lua/`)
     llm            the settings file
     answer_with    the settings file
+    tell           the settings file: who is told of questions (`telling/`)
+    retention      the settings file: how long sessions are kept that have ended (`drive/sweep.py`)
 
 The settings file is the nearest `everhold.toml`, or `pyproject.toml` with a table `[tool.everhold]`, in the
 current folder or above it. Paths in it start from its own folder; all others from the current one.
@@ -16,8 +18,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -29,11 +31,12 @@ from everhold.programs.lua.root import Root
 
 VARIABLE: Final = "EVERHOLD_DATABASE_URL"
 FILE: Final = "everhold.toml"
-KEYS: Final = ("database", "programs", "packages_path", "llm", "answer_with")
+KEYS: Final = ("database", "programs", "packages_path", "llm", "answer_with", "tell", "retention")
 LISTS: Final = ("programs", "packages_path")  # settings that are lists of strings
 PACKAGES: Final = "packages"  # the folder of Lua packages in a project, and in the user's data folder
 SCHEMES: Final = ("sqlite", "memory", "postgresql")
 SUFFIXES: Final = (".db", ".sqlite", ".sqlite3")
+UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 DEFAULT: Final = "the user's data folder"
 _PLACES: Final = ("HOME", "XDG_DATA_HOME", "LOCALAPPDATA")  # variables that say where the user's data folder is
 
@@ -50,6 +53,8 @@ class Settings:
     answer_with: str | None = None
     packages_path: tuple[Path, ...] = ()
     start: Path | None = None  # where the settings were looked for
+    tell: tuple[Mapping[str, Any], ...] = ()
+    retention: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def folders(self) -> Folders:
@@ -103,7 +108,18 @@ def settings(
         url, source["database"] = f"sqlite:///{home() / 'everhold.db'}", DEFAULT
     programs = tuple(absolute(place, root) for place in table.get("programs", ()))
     path = tuple((root / Path(place).expanduser()).resolve() for place in table.get("packages_path", ()))
-    return Settings(url, root, source, programs, table.get("llm"), table.get("answer_with"), path, folder)
+    return Settings(
+        database=url,
+        root=root,
+        source=source,
+        programs=programs,
+        llm=table.get("llm"),
+        answer_with=table.get("answer_with"),
+        packages_path=path,
+        start=folder,
+        tell=tuple(table.get("tell", ())),
+        retention=table.get("retention", {}),
+    )
 
 
 def home() -> Path:
@@ -208,13 +224,38 @@ def _checked(table: Any, file: Path) -> dict[str, Any]:
         if key not in KEYS:
             more = "; here the settings stand at the top" if key == "tool" else _near(key, KEYS)
             raise BadSetting(f"{key} in {file}", f"there is no such setting{more}")
-        fits = isinstance(value, str)
-        if key in LISTS:
-            fits = isinstance(value, list) and all(isinstance(place, str) for place in value)
-        if not fits:
-            wanted = "a list of strings" if key in LISTS else "a string"
+        wanted, fits = _wanted(key)
+        if not fits(value):
             raise BadSetting(f"{key} in {file}", f"it should be {wanted}, got {value!r}")
     return table
+
+
+def _wanted(key: str) -> tuple[str, Callable[[Any], bool]]:
+    """What a setting should be, for people and as a check."""
+    match key:
+        case "tell":
+            return "a list of tables, [[tell]]", lambda value: _all(value, dict)
+        case "retention":
+            return "a table, [retention]", lambda value: isinstance(value, dict)
+        case _ if key in LISTS:
+            return "a list of strings", lambda value: _all(value, str)
+    return "a string", lambda value: isinstance(value, str)
+
+
+def _all(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(one, kind) for one in value)
+
+
+def seconds(given: str | float, name: str) -> float:
+    """A duration: seconds, or a number with a unit, as "90s", "15m", "12h", "30d", "2w"."""
+    number, unit = (given[:-1], given[-1]) if isinstance(given, str) and given[-1:] in UNITS else (given, "s")
+    try:
+        found = float(number) * UNITS[unit]
+    except (TypeError, ValueError):
+        found = -1.0
+    if isinstance(given, bool) or not 0 <= found < float("inf"):
+        raise BadSetting(name, f"{given!r} is not a duration; say 90s, 15m, 12h, 30d or 2w")
+    return found
 
 
 def _near(word: str, words: tuple[str, ...]) -> str:

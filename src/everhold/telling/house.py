@@ -1,0 +1,121 @@
+"""The part of `Runtime` that tells people, and shows what was told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from everhold.core.errors import BadSetting
+from everhold.core.query import Query
+from everhold.drive import outbox
+from everhold.drive.outbox import Entry, Outbox, Teller
+from everhold.packages.settings import Settings, seconds
+from everhold.ports.program import Clock
+from everhold.ports.store import Store
+from everhold.telling.command import ByCommand
+from everhold.telling.webhook import ByWebhook
+
+#: What a table `[[tell]]` of the settings may hold.
+KEYS: Final = ("command", "url", "url_env", "secret_env", "name", "kinds", "to", "timeout", "max_age")
+
+
+class Telling:
+    """The verbs of `Runtime` that look after the outbox."""
+
+    store: Store
+    clock: Clock
+    _outbox: Outbox | None = None
+
+    async def outbox(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
+        """What people were told, or are going to be, in the order asked; of all sessions, or of one.
+
+        What was told, or given up, is listed until its question is not open any more, and at most a day longer.
+        """
+        return [entry for entry, _ in await outbox.entries(self.store, session_id=session_id, teller=teller)]
+
+    async def outbox_retry(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
+        """Have people told again, also of what was given up; returns what is tried again."""
+        chosen = await outbox.entries(self.store, session_id=session_id, teller=teller)
+        return await outbox.put_back(self.store, chosen, self.clock.now())
+
+    async def outbox_drop(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
+        """Have people not told any more; returns what was dropped. The questions stay open."""
+        chosen = await outbox.entries(self.store, session_id=session_id, teller=teller)
+        return await outbox.drop(self.store, chosen, self.clock.now())
+
+    def _tell_by(self: Any, tell: Iterable[Teller] | None, found: Settings | None) -> None:
+        """Have these told, or those of the settings."""
+        given = None if tell is None else _checked(list(tell))
+        if not self._recover:  # who only looks tells nobody, and needs none of it
+            return
+        tellers = configured(found) if given is None else given
+        if tellers:
+            sessions = self._sessions
+            self._outbox = Outbox(self.store, self.clock, tellers, in_full=self._shown, poke=lambda: sessions.poke())
+            sessions.asks_people = True
+            self._caretaker.chores.append(self._outbox.see_to)
+
+    async def _tell_the_rest(self, grace: float) -> None:
+        """Before this process goes, what it knows of is told."""
+        if self._outbox is not None:
+            await self._outbox.close(grace)
+
+    async def _shown(self: Any, session_id: str, query: Query) -> Query:
+        shown: Query = await self._in_full(session_id, query)
+        return shown
+
+
+def _checked(tellers: Sequence[Any]) -> Sequence[Teller]:
+    for one in tellers:
+        if not all(hasattr(one, name) for name in ("name", "kinds", "to", "timeout", "max_age", "tell")):
+            raise BadSetting("tell", f"{one!r} tells nobody; everhold.telling has ByCommand and ByWebhook")
+    names = [one.name for one in tellers]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadSetting("tell", f"there are two of the name {name!r}; give them names")
+    return tellers
+
+
+def configured(found: Settings | None) -> Sequence[Teller]:
+    """The tellers of the settings; raises `BadSetting`."""
+    if found is None:
+        return []
+    file = found.source.get("tell", "")
+    return _checked([_teller(table, f"tell in {file}") for table in found.tell])
+
+
+def _teller(table: Mapping[str, Any], where: str) -> Teller:
+    for key, value in table.items():
+        if key not in KEYS:
+            raise BadSetting(where, f"there is no {key!r}; there are {', '.join(KEYS)}")
+        if not _fits(key, value):
+            raise BadSetting(where, f"{key} cannot be {value!r}")
+    options: dict[str, Any] = {key: table[key] for key in ("name", "kinds", "to") if key in table}
+    options |= {key: seconds(table[key], f"{key} of {where}") for key in ("timeout", "max_age") if key in table}
+    if sum(key in table for key in ("command", "url", "url_env")) != 1:
+        raise BadSetting(where, "give one of command, url and url_env")
+    if "command" in table:
+        if "secret_env" in table:
+            raise BadSetting(where, "secret_env is for a webhook")
+        return ByCommand(table["command"], **options)
+    if "secret_env" in table:
+        options["secret"] = _variable(table["secret_env"], where)
+    return ByWebhook(table["url"] if "url" in table else _variable(table["url_env"], where), **options)
+
+
+def _fits(key: str, value: Any) -> bool:
+    if key in ("timeout", "max_age"):
+        return isinstance(value, str | int | float) and not isinstance(value, bool)
+    if key in ("kinds", "to"):
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if key == "command":
+        return isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value))
+    return isinstance(value, str)
+
+
+def _variable(name: str, where: str) -> str:
+    found = os.environ.get(name)
+    if not found:
+        raise BadSetting(where, f"the variable {name} is not set")
+    return found
