@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.graph import Graph
+from everhold.core.graph import Graph, blocks, brief
 from everhold.core.journal import Delivery, tape
 from everhold.core.ledger import TURN, Ledger
 from everhold.core.query import Kind, Query
@@ -28,6 +28,7 @@ class Conversation:
         self.spent = Ledger()
         self.inputs: dict[str, JSON] = {}  # what was said under which id
         self._receipts: dict[str, Settled] = {}
+        self._heard: dict[str, int] = {}  # which question heard an input
         self._ahead: set[int] = set()  # inputs that no node names yet: a turn may be under way
         self._asked: dict[int, Query] = {}
         self._answers: dict[int, JSON] = {}
@@ -66,12 +67,42 @@ class Conversation:
         """The receipt of the turn that this input led to."""
         return self._receipts.get(input_id)
 
+    def entered(self, input_id: str) -> bool:
+        """Whether an input was said to the model, and does not wait for the turn under way to end."""
+        return input_id in self._heard and self._heard[input_id] not in self._ahead
+
     def _hear(self, q: int, said: JSON) -> None:
         """Take note of an input. One whose id was used before is the same input again."""
-        match said:
-            case {"id": str(input_id), "content": content} if input_id not in self.inputs:
-                self.inputs[input_id] = content
-                self._ahead.add(q)
+        given = inputs_of(said)
+        fresh = [(input_id, content) for input_id, content in given if input_id not in self.inputs]
+        for input_id, content in fresh:
+            self.inputs[input_id] = content
+            self._heard[input_id] = q
+        if fresh and len(fresh) == len(given):  # else no node names the answer: it was said in part before
+            self._ahead.add(q)
+
+
+def inputs_of(said: JSON) -> list[tuple[str, JSON]]:
+    """The inputs in what was said to a conversation, each with its id: one, or several that came together."""
+    match said:
+        case {"id": str(), "content": content, "parts": [*parts]} if all(map(_is_part, parts)):
+            left = blocks(content)
+            found = []
+            for input_id, count in parts:
+                found.append((input_id, brief(left[:count])))
+                left = left[count:]
+            return found
+        case {"id": str(input_id), "content": content}:
+            return [(input_id, content)]
+    return []
+
+
+def _is_part(part: JSON) -> bool:
+    """Whether it is an id, and how many blocks were said under it."""
+    match part:
+        case [str(), int()]:
+            return True
+    return False
 
 
 def source(query: Query) -> str:

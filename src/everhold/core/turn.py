@@ -60,7 +60,15 @@ class Configured(msgspec.Struct, frozen=True, omit_defaults=True, tag="configure
     everywhere: bool = False
 
 
-TurnOutcome = Answered | MaxTurns | TurnCancelled | TurnFailed | TurnAborted | Framed | Configured
+class Refreshed(msgspec.Struct, frozen=True, omit_defaults=True, tag="refreshed"):
+    """No words: those who offer tools were asked again, and these are offered now."""
+
+    tools: list[str]
+    fingerprint: str = ""
+    unreached: list[str] = []  # what went wrong with whom
+
+
+TurnOutcome = Answered | MaxTurns | TurnCancelled | TurnFailed | TurnAborted | Framed | Configured | Refreshed
 
 
 class Settled(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from everhold.core.codec import JSON
+from everhold.core.conversation import inputs_of
 from everhold.core.errors import EverholdError, TurnStopped
-from everhold.core.graph import Graph, Node, NodeKind, applicable, text
+from everhold.core.graph import Graph, Node, NodeKind, applicable, blocks, text
 from everhold.core.ledger import Ledger
 from everhold.core.message import Role
 from everhold.core.options import Options, over
 from everhold.core.query import FOR_PEOPLE, Kind, Query
 from everhold.core.tool import Allow
-from everhold.core.turn import Answered, Configured, Settled, TurnCancelled, TurnFailed, TurnOutcome
+from everhold.core.turn import Answered, Configured, Refreshed, Settled, TurnCancelled, TurnFailed, TurnOutcome
 from everhold.drive.agent import frames
 from everhold.drive.agent.models import Models
 from everhold.drive.agent.plugged import Decision, Guarded, Plugged, decisions
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
 #: The signal that a conversation listens to: inputs, and what is said to a turn under way.
 INPUT = "input"
+
+#: What may be done to a conversation beside saying something.
+COMMANDS: Final = frozenset({"compact", "reset", "continue_as", "configure", "apply", "refresh_tools"})
 
 #: What holds for an agent where nothing was noted.
 UNSAID: Final = {"hooks": [], "max_turns": 12}
@@ -142,12 +146,13 @@ class Life:
                 case {"do": "steer", "id": str(input_id), "content": _}:
                     if self._is_new(input_id):
                         (self._inputs.put_nowait if self._running is None else self.waiting.append)((q, said))
-                case {"do": "compact" | "reset" | "continue_as" | "configure" | "apply", "id": str(input_id)}:
+                case {"do": str(do), "id": str(input_id)} if do in COMMANDS:
                     if self._is_new(input_id):
                         self._inputs.put_nowait((q, said))
-                case {"id": str(input_id), "content": _}:
-                    if self._is_new(input_id):
-                        self._inputs.put_nowait((q, said))
+                case {"id": str(), "content": _}:
+                    fresh = self._fresh(said)
+                    if fresh is not None:
+                        self._inputs.put_nowait((q if fresh is said else None, fresh))
                 case _:
                     self.ctx.log(f"a signal that is no input was ignored: {said!r:.200}", "warn")
 
@@ -157,6 +162,15 @@ class Life:
             return False
         self._heard.add(input_id)
         return True
+
+    def _fresh(self, said: dict[str, JSON]) -> dict[str, JSON] | None:
+        """What of an input was not heard before; None if all of it was."""
+        given = inputs_of(said)
+        fresh = [(input_id, blocks(content)) for input_id, content in given if self._is_new(input_id)]
+        if len(fresh) in (0, len(given)):
+            return said if fresh else None
+        parts = [[input_id, len(part)] for input_id, part in fresh]
+        return {**said, "id": parts[0][0], "content": [one for _, part in fresh for one in part], "parts": parts}
 
     def _branch(self, to: str | None) -> None:
         self.graph.move(to)
@@ -183,8 +197,11 @@ class Life:
                 return await self._settle(input_id, self._configure(given))
             case {"do": "apply"}:
                 return await self._settle(input_id, self._apply(given))
+            case {"do": "refresh_tools"}:
+                return await self._settle(input_id, self._refreshed())
             case {"do": "compact" | "reset" | "continue_as"}:
                 return await self._settle(input_id, frames.command(self, given))
+        self.taken = [other for other, _ in inputs_of(given)[1:]]
         self.turn_options = given.get("options") or {}
         self.say(Role.USER, q, given)
         return await self._settle(input_id, Rounds(self).run())
@@ -219,12 +236,24 @@ class Life:
         said = [node for node in path if node.kind is NodeKind.MESSAGE and node.role is not None]
         return [{"role": str(node.role), "text": text(node.content)} for node in said]
 
-    async def refresh(self) -> None:
+    async def refresh(self) -> list[str]:
         """Ask whoever offers tools what is offered in this turn; the model is told who cannot be reached."""
-        for words in await self.sources.refresh():
+        unreached = await self.sources.refresh()
+        for words in unreached:
             self.contributions.append(Contribute("environment", words))
         if self.agent.sources:
             self.toolbox.also_offer(self.sources.tools)
+        return unreached
+
+    async def _refreshed(self) -> TurnOutcome:
+        """Ask for tools outside of a turn, and put together anew what is offered; the journal knows what it was."""
+        unreached = await self.refresh()
+        recorded = self.ctx.recorded()
+        if recorded is not None and recorded.settled is not None:
+            return recorded.settled.outcome
+        self.toolbox.offer.access(self.effective.get("tools"), self.plugged.fingerprint)
+        catalog = self.toolbox.offer.catalog
+        return Refreshed(sorted(catalog.names), catalog.fingerprint, unreached)
 
     def _agree(self) -> None:
         """What holds from here on, whatever the agent's author changes later."""

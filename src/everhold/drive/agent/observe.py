@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON
+from everhold.core.conversation import inputs_of
 from everhold.core.errors import BadArguments
 from everhold.core.graph import Node, NodeKind, whole
 from everhold.core.journal import Delivery
@@ -160,9 +161,10 @@ class Facts:
                 )
             case Kind.CALL, value if _is_tool(query) and not _goes_on(answer):
                 yield self._tool(EventKind.TOOL_FINISHED, query, value, error)
-            case Kind.SIGNAL, {"id": str(input_id), "content": content}:
+            case Kind.SIGNAL, {"id": str(), "content": _}:
                 self._ahead.add(query.q)
-                yield Event(EventKind.INPUT, "", query=query.id, text=input_id, value=content)
+                for input_id, content in inputs_of(answer.value):
+                    yield Event(EventKind.INPUT, "", query=query.id, text=input_id, value=content)
             case ((Kind.APPROVAL | Kind.INPUT | Kind.TOOL), value):
                 yield Event(EventKind.REPLIED, "", turn=self.turn, query=query.id, value=value, error=error)
 

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 #: How often words that do not fit are sent back.
 REPAIRS: Final = 2
+#: What is said with it is heard only before the turn ends.
+LAST_CHECKPOINT: Final = "before_completion"
 LAST: Final = "All rounds of this turn are used up. Answer now with what you know, and call no more tools."
 
 
@@ -111,8 +113,9 @@ class Rounds:
         for words in told:
             life.say(Role.USER, None, words)
             heard = True
-        while life.waiting:
-            q, said = life.waiting.pop(0)
+        now = [one for one in life.waiting if completing or one[1].get("boundary") != LAST_CHECKPOINT]
+        life.waiting = [one for one in life.waiting if one not in now]
+        for q, said in now:
             life.taken.append(str(said["id"]))
             life.say(Role.USER, q, said)
             heard = True
