@@ -73,6 +73,8 @@ from everhold.core.program_errors import Stuck as Stuck
 from everhold.core.program_errors import TooLarge as TooLarge
 from everhold.core.program_errors import TurnStopped as TurnStopped
 from everhold.core.program_errors import VersionMissing as VersionMissing
+from everhold.core.upkeep_errors import BadSignature as BadSignature
+from everhold.core.upkeep_errors import SweepFailed as SweepFailed
 
 # ---- the caller's move
 
@@ -80,8 +82,6 @@ from everhold.core.program_errors import VersionMissing as VersionMissing
 class UnknownSession(UsageError):
     code = "unknown_session"
     hint = "List the sessions this database knows: everhold sessions"
-from everhold.core.upkeep_errors import BadSignature as BadSignature
-from everhold.core.upkeep_errors import SweepFailed as SweepFailed
 
     def __init__(self, session_id: str, where: str = "") -> None:
         super().__init__(f"no session {session_id!r}" + (f" in {where}" if where else ""))
