@@ -33,6 +33,7 @@ from everhold.core.errors import (
     NotAProgram,
     Waiting,
 )
+from everhold.core.lease import TTL, Timings
 from everhold.core.observe import Observer, Observers
 from everhold.core.query import Kind, Usage
 from everhold.core.schema import fit
@@ -54,14 +55,12 @@ from everhold.ports.program import Call, Clock
 from everhold.ports.said import Said
 from everhold.ports.store import Filter, Store
 from everhold.stores.choice import store as store_at
-
 from everhold.telling import Teller, Telling
+
 R = TypeVar("R")
 
 #: Seconds after which an idle session leaves memory.
 IDLE: Final = 3 * 3600.0
-#: Seconds a worker counts as alive after it was last heard of.
-TTL: Final = 10.0
 _UNSET: Any = msgspec.UNSET
 
 
@@ -108,8 +107,8 @@ class Runtime(Agents, Telling):
         idle: float = IDLE,
         ttl: float = TTL,
         recover: bool = True,
-        tell: Iterable[Teller] | None = None,
         dice: Callable[[int], int] = secrets.randbits,
+        tell: Iterable[Teller] | None = None,
     ) -> None:
         self.store = store
         if clock is not None:
@@ -126,11 +125,11 @@ class Runtime(Agents, Telling):
         self.host = Hosts(self._find)  #: begins lives of programs; for whoever replays
         stepper = Stepper(store, self.clock, worker)
         self._sessions = Sessions(store, self.host, stepper, Observers(observers), cache=cache)
-        self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, ttl=ttl)
+        self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, Timings(ttl))
         self._runner = Runner(self._sessions, self._dispatch, self.clock)
-        self._caretaker = Caretaker(self._sessions, self._runner, self._dispatch, self.clock, idle=idle, ttl=ttl)
-        self._tell_by(tell, found)
+        self._caretaker = Caretaker(self._sessions, self._runner, self._dispatch, self.clock, idle=idle)
         self._rings = Rings()
+        self._tell_by(tell, found)
         self._opened = False
 
     @property
@@ -161,8 +160,8 @@ class Runtime(Agents, Telling):
         if not self._opened:
             return
         self._opened = False
-        await self._tell_the_rest(grace)
         await self._caretaker.stop()
+        await self._tell_the_rest(grace)
         tasks = self._dispatch.tasks
         if tasks and grace > 0:
             await asyncio.wait(set(tasks), timeout=grace)
@@ -294,8 +293,8 @@ class Runtime(Agents, Telling):
         """Say in sentences why a session is where it is, and what moves it. Reads, and replays without effects."""
         record = await self.store.load(session_id)
         workers = {worker.id: worker for worker in await self.store.workers()}
-        living = await self._dispatch.alive()
-        return await explain(record, self.host, workers, living, self.clock.now())
+        living = (await self._dispatch.census()).living
+        return await explain(record, self.host, workers, set(living), self.clock.now())
 
     async def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
         """The open questions of all sessions, oldest first."""
@@ -438,8 +437,8 @@ def open(
     observers: Iterable[Observer] = (),
     cache: int = 1000,
     idle: float = IDLE,
-    tell: Iterable[Teller] | None = None,
     recover: bool = True,
+    tell: Iterable[Teller] | None = None,
 ) -> Runtime:
     """A runtime on `sqlite:///app.db`, `memory://` or `postgresql://…`; without a database, the settings say which.
 
@@ -457,8 +456,8 @@ def open(
         observers=observers,
         cache=cache,
         idle=idle,
-        tell=tell,
         recover=recover,
+        tell=tell,
     )
 
 

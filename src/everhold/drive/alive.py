@@ -1,4 +1,4 @@
-"""Which processes live, as far as this machine can tell.
+"""Which processes live, as far as this machine and the store's clock can tell.
 
 A process id means something only where it was given: on one machine, since it was started, in one container. Two
 containers may share a name, and two machines too; neither can tell whether a process of the other lives.
@@ -6,10 +6,17 @@ containers may share a name, and two machines too; neither can tell whether a pr
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
+
+import msgspec
+
+from everhold.core.lease import Owner
+from everhold.ports.store import Worker
 
 
 @cache
@@ -45,3 +52,81 @@ def _undead(pid: int) -> bool:
             return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
     except OSError:
         return False
+
+
+# ---- all of them
+
+
+class Census(msgspec.Struct, frozen=True):
+    """Who of the workers lives."""
+
+    living: frozenset[str]
+    dead: tuple[Worker, ...]
+    near: frozenset[int]  # process ids of the living on this machine
+    next: float | None  # seconds until one of the living is taken for dead, unless it is heard of
+
+
+def census(rows: Sequence[Worker], me: str) -> Census:
+    """Tell the living from the dead; oneself lives."""
+    dead = tuple(row for row in rows if row.id != me and not lives(row))
+    others = [row for row in rows if row.id != me and row not in dead]
+    near = frozenset(row.pid for row in others if row.host == here())
+    ends = min((row.ttl - row.age for row in others), default=None)
+    return Census(frozenset((me, *(row.id for row in others))), dead, near, ends)
+
+
+def lives(worker: Worker) -> bool:
+    return not worker.expired and (worker.host != here() or not gone(worker.pid))
+
+
+def owner(worker: Worker) -> Owner:
+    """The name under which a worker holds leases, for people too; its id is new for each of its lives."""
+    return Owner(f"{named(worker.host)}:{worker.pid}", worker.id)
+
+
+class Vigil:
+    """Hears at once when a process of this machine ends, where the system can tell (Linux); else it has to be asked."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._watched: dict[int, int | None] = {}  # process id -> what becomes readable when it ends
+
+    def watch(self, pids: Iterable[int]) -> None:
+        """Watch these from now on, and no others."""
+        wanted = set(pids) - {os.getpid()}
+        for pid in set(self._watched) - wanted:
+            self._forget(pid)
+        for pid in wanted - set(self._watched):
+            self._watched[pid] = self._open(pid)
+
+    @property
+    def blind(self) -> bool:
+        """Whether some of them have to be looked for."""
+        return None in self._watched.values()
+
+    def ended(self) -> bool:
+        """Whether one of them has ended."""
+        return any(gone(pid) for pid in self._watched)
+
+    def close(self) -> None:
+        self.watch(())
+
+    def _open(self, pid: int) -> int | None:
+        opened = getattr(os, "pidfd_open", None)
+        try:
+            fd: int | None = None if opened is None else opened(pid)
+        except OSError:  # it has ended just now, or the system forbids it
+            return None
+        if fd is not None:
+            asyncio.get_running_loop().add_reader(fd, self._hear, pid)
+        return fd
+
+    def _hear(self, pid: int) -> None:
+        self._forget(pid)
+        self._wake()
+
+    def _forget(self, pid: int) -> None:
+        fd = self._watched.pop(pid, None)
+        if fd is not None:
+            asyncio.get_running_loop().remove_reader(fd)
+            os.close(fd)

@@ -1,61 +1,115 @@
 """What happens by itself while a runtime is open: timers fire, accepted answers are handed over, the sessions of
 dead processes are taken up, idle ones leave memory, and this process says that it lives.
 
-One task per runtime. It sleeps until the earliest moment something is due, or until it hears that another process
-wrote to the store; where the store hears nothing, it looks a few times a second.
+One task per runtime looks; it sleeps until the earliest moment something is due, until it hears that another process
+wrote to the store or ended, or until one of them is taken for dead; where the store hears nothing, it looks a few times
+a second. Another task renews what says that this process lives, whatever the first one is busy with.
+
+A plain runtime leaves sessions alone on which a worker holds a lease. A worker has a `crew`, which takes leases.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
 
-from everhold.core.errors import EverholdError, Overtaken, StoreBusy
+from everhold.core.errors import EverholdError, Overtaken, StoreBusy, UnknownSession
+from everhold.drive.alive import Census, Vigil, owner
 from everhold.drive.dispatch import Dispatch
 from everhold.drive.runner import ABSENT, Runner
 from everhold.drive.sessions import Sessions
 from everhold.ports.program import Clock
-from everhold.ports.store import LOOK_EVERY
+from everhold.ports.store import LOOK_EVERY, Record
 
 log = logging.getLogger("everhold")
 
 AT_ONCE: Final = 100
+#: Seconds after which the row of a worker that died is forgotten.
+MOURNING: Final = 86_400.0
 
 #: Something else to see to at each look, at this moment: returns whether to look again at once.
 Chore = Callable[[float], Awaitable[bool]]
+#: Moves one session.
+Act = Callable[[str], Awaitable[Any]]
+
+
+class Crew(Protocol):
+    """Who moves sessions under leases."""
+
+    def engage(self, found: Sequence[tuple[str, Act]]) -> bool:
+        """Begin to move as many as there is room for; returns whether to look again at once."""
+        ...
+
+    def cannot(self, session_id: str, error: EverholdError) -> None:
+        """A session does not go on here."""
+        ...
 
 
 class Caretaker:
-    def __init__(
-        self, sessions: Sessions, runner: Runner, dispatch: Dispatch, clock: Clock, *, idle: float, ttl: float
-    ) -> None:
-        self._sessions, self._runner, self._dispatch = sessions, runner, dispatch
+    def __init__(self, sessions: Sessions, runner: Runner, dispatch: Dispatch, clock: Clock, *, idle: float) -> None:
+        self._sessions, self._runner, self._dispatch, self._leases = sessions, runner, dispatch, dispatch.leases
         self._clock = clock
         self._idle = idle
-        self._ttl = ttl
         self._poked = asyncio.Event()
         self._heard = False
         self._look_every = LOOK_EVERY
         self._skip: dict[str, tuple[int, float]] = {}  # sessions that did not move: at which revision, and when
         self._looked = 0.0  # when all were looked at
+        self._death: float | None = None  # when somebody is taken for dead, unless he is heard of
+        self._buried: set[str] = set()  # the dead whose leases were released
+        self._vigil = Vigil(self._poked.set)
         self.chores: list[Chore] = []
-        self._task: asyncio.Task[None] | None = None
-        sessions.poke = self._poked.set
+        self.crew: Crew | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        sessions.poke = self.poke
 
-    def start(self) -> None:
+    @property
+    def started(self) -> bool:
+        return bool(self._tasks)
+
+    def start(self, *, looks: bool = True) -> None:
+        """Begin; without `looks`, somebody else calls `move`."""
         self._look_every = self._sessions.store.listen(self._hear)
-        self._task = asyncio.get_running_loop().create_task(self._keep_house())
+        work = [self._keep_alive(), self._keep_house()] if looks else [self._keep_alive()]
+        self._tasks = [asyncio.get_running_loop().create_task(one) for one in work]
+
+    def poke(self) -> None:
+        """Something may have happened: look."""
+        self._poked.set()
 
     def _hear(self) -> None:
         self._heard = True
         self._poked.set()
 
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+    async def stop(self, *, looks_only: bool = False) -> None:
+        """Look no more; with `looks_only`, this process is still said to live."""
+        stopped = self._tasks[1:] if looks_only else self._tasks
+        for task in stopped:
+            task.cancel()
+        await asyncio.gather(*stopped, return_exceptions=True)
+        self._tasks = [task for task in self._tasks if task not in stopped]
+        if not looks_only:
+            self._vigil.close()
+
+    # ---- being alive
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await self._clock.sleep(self._leases.timings.every)
+            try:
+                await self.beat()
+            except EverholdError as error:
+                log.warning("this process could not say that it lives: %s", error)
+
+    async def beat(self) -> None:
+        """Say that this process lives, if anything depends on it."""
+        if self._sessions.jobs or len(self._leases):
+            await self._dispatch.introduce()
+            await self._leases.renew()
+
+    # ---- looking
 
     async def _keep_house(self) -> None:
         look = True
@@ -92,10 +146,12 @@ class Caretaker:
         if due is not None and self._looked <= due < now:
             return True
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._poked.wait())]
-        if due is not None and due >= now:  # else it cannot move here, and is no reason to hurry
-            waits.append(asyncio.ensure_future(self._clock.sleep(due - now + 0.0005)))
+        for at in (due, self._death):
+            if at is not None and at >= now:  # else it cannot move here, and is no reason to hurry
+                waits.append(asyncio.ensure_future(self._clock.sleep(at - now + 0.0005)))
+        patience = min(LOOK_EVERY, self._look_every) if self._vigil.blind else self._look_every
         try:
-            done, _ = await asyncio.wait(waits, timeout=self._look_every, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waits, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
@@ -105,9 +161,9 @@ class Caretaker:
         if await self._sessions.store.changed():
             self._sessions.changed()
             return True
-        if done:
+        if done or (self._vigil.blind and self._vigil.ended()):
             return True
-        return self._clock.now() >= self._looked + self._ttl / 2  # a process may have died, which writes nothing
+        return self._clock.now() >= self._looked + self._leases.timings.ttl / 2  # time alone may have freed something
 
     async def _due(self) -> float | None:
         """The earliest moment at which anything moves by itself."""
@@ -119,38 +175,78 @@ class Caretaker:
         """Move the sessions whose time has come; returns whether to look again at once."""
         store = self._sessions.store
         self._looked = now = self._clock.now()
-        orphans = await store.orphans(await self._dispatch.alive())
+        found = await self._dispatch.census()
+        await self._bury(found)
+        self._death = None if found.next is None else now + max(found.next, 0.0)
+        self._vigil.watch(found.near)
+        orphans = await store.orphans(set(found.living))
         limit = AT_ONCE + len(self._skip)
         due = await store.due(now, limit)
         moved = len(due) == limit
         if not moved:  # these are all: others that were skipped have moved since
             self._skip = {each: self._skip[each] for each in (*orphans, *due) if each in self._skip}
-        for session_id in orphans:
-            moved = await self._one(session_id, self._dispatch.recover, now) or moved
-        for session_id in due:
-            moved = await self._one(session_id, self._runner.pump, now) or moved
+        acts: list[tuple[str, Act]] = [(session_id, self._dispatch.recover) for session_id in orphans]
+        acts += [(session_id, self._runner.pump) for session_id in due]
+        if self.crew is not None:
+            moved = self.crew.engage(acts)
+        else:
+            for session_id, act in acts:
+                moved = await self._alone(session_id, act) or moved
         for chore in self.chores:
             moved = await chore(now) or moved
         return moved
 
-    async def _one(self, session_id: str, act: Any, now: float) -> bool:
-        """Move one session, unless it did not move before and nothing happened to it since."""
-        head = (await self._sessions.store.load(session_id, since=-1)).head
+    async def _bury(self, found: Census) -> None:
+        """Release what the dead hold, and forget those who died long ago."""
+        self._buried -= found.living
+        for worker in found.dead:
+            if worker.id not in self._buried:
+                self._buried.add(worker.id)
+                await self._sessions.store.leave(owner(worker))
+            if worker.age > MOURNING:
+                await self._sessions.store.release(worker.id)
+
+    # ---- moving one
+
+    async def _alone(self, session_id: str, act: Act) -> bool:
+        """Move one session without a lease, unless somebody has one."""
+        try:
+            record = await self.waits(session_id)
+            if record is None or await self._leases.foreign(session_id) is not None:
+                return False
+            return await self.one(record, act)
+        except UnknownSession:
+            return False
+
+    async def waits(self, session_id: str) -> Record | None:
+        """The session, unless it did not move before and nothing happened to it since. Raises `UnknownSession`."""
+        now, record = self._clock.now(), await self._sessions.store.load(session_id, since=-1)
+        head = record.head
         revision, looked = self._skip.get(session_id, (-1, now))
         if revision == head.revision and not (head.due_at is not None and looked <= head.due_at < now):
-            return False
-        self._sessions.overtaken(session_id, head.revision)
+            return None
+        return record
+
+    async def one(self, record: Record, act: Act) -> bool:
+        """Move one session; returns whether it moved."""
+        session_id, revision, now = record.birth.id, record.head.revision, self._clock.now()
+        self._sessions.overtaken(session_id, revision)
         try:
             await act(session_id)
         except Overtaken:
             return True
-        except ABSENT:
-            pass  # it goes on where its program is
+        except ABSENT as error:
+            self._cannot(session_id, error)  # it goes on where its program is
         except EverholdError as error:
             log.warning("session %s cannot go on here: %s", session_id, error)
+            self._cannot(session_id, error)
         after = (await self._sessions.store.load(session_id, since=-1)).head
-        if after.revision == head.revision:
-            self._skip[session_id] = (head.revision, now)
+        if after.revision == revision:
+            self._skip[session_id] = (revision, now)
             return False
         self._skip.pop(session_id, None)
         return True
+
+    def _cannot(self, session_id: str, error: EverholdError) -> None:
+        if self.crew is not None:
+            self.crew.cannot(session_id, error)

@@ -33,13 +33,15 @@ from everhold.core.errors import (
     StoreBusy,
     StoreFull,
 )
+from everhold.core.lease import Timings
 from everhold.core.query import Answer, Kind, Query, Rerun, Usage
 from everhold.core.schema import read, unfit
 from everhold.core.session import State
 from everhold.core.status import Raised
 from everhold.drive import doubt
-from everhold.drive.alive import gone, here
+from everhold.drive.alive import Census, census, here, lives, owner
 from everhold.drive.completion import Completions
+from everhold.drive.leases import Leases
 from everhold.drive.live import Live, is_noticed
 from everhold.drive.sessions import Sessions
 from everhold.drive.shelf import SessionShelf
@@ -67,12 +69,12 @@ Instead = Callable[[str, Query, Callable[[], Any]], Callable[[], Any]]
 
 class Dispatch:
     def __init__(
-        self, sessions: Sessions, answerers: Mapping[Kind, Answerer], clock: Clock, worker: str, *, ttl: float
+        self, sessions: Sessions, answerers: Mapping[Kind, Answerer], clock: Clock, worker: str, timings: Timings
     ) -> None:
         self._sessions = sessions
         self._clock = clock
         self.worker = worker
-        self._ttl = ttl
+        self.leases = Leases(sessions.store, owner(Worker(worker, here(), os.getpid())), clock, timings, self.introduce)
         self._known = False
         self._beaten = 0.0  # when this process last said that it lives
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -230,29 +232,28 @@ class Dispatch:
 
     # ---- after a death
 
-    async def alive(self) -> set[str]:
-        """Workers that live, as far as this machine and the clock can tell."""
-        return {self.worker, *(worker.id for worker in await self._sessions.store.workers() if self._lives(worker))}
-
-    def _lives(self, worker: Worker) -> bool:
-        return not worker.expired and (worker.host != here() or not gone(worker.pid))
+    async def census(self) -> Census:
+        """Who lives, as far as this machine and the store's clock can tell."""
+        return census(await self._sessions.store.workers(), self.worker)
 
     async def introduce(self) -> None:
         """Be known to live before a mark is made in this process's name, and for as long as it works."""
         now = self._clock.now()
-        if not self._known or now >= self._beaten + self._ttl / 3:
-            await self._sessions.store.beat(Worker(self.worker, here(), os.getpid(), self._ttl))
+        if not self._known or now >= self._beaten + self.leases.timings.every:
+            await self._sessions.store.beat(Worker(self.worker, here(), os.getpid(), self.leases.timings.ttl))
             self._known, self._beaten = True, now
 
     async def release(self) -> None:
+        """Hold nothing any more, and be gone."""
         if self._known:
+            await self.leases.leave()
             await self._sessions.store.release(self.worker)
             self._known = False
 
     async def recover(self, session_id: str) -> None:
         """Take up a session whose workers are gone. One that was closed in order is no death."""
         await self.introduce()
-        known = {worker.id: self._lives(worker) for worker in await self._sessions.store.workers()}
+        known = {worker.id: lives(worker) for worker in await self._sessions.store.workers()}
 
         async def act(live: Live) -> None:
             orphaned = [q for q, worker in live.working.items() if not known.get(worker) and q in live.opened]

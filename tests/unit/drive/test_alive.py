@@ -51,7 +51,7 @@ async def test_a_process_of_another_container_lives_until_its_time_is_over(dead,
         name = alive.named(alive.here())
         await store.beat(Worker("near", alive.here(), dead, TTL))
         await store.beat(Worker("far", elsewhere.format(name=name), dead, TTL))
-        assert await runtime._dispatch.alive() >= {"far"}
-        assert "near" not in await runtime._dispatch.alive()
+        assert (await runtime._dispatch.census()).living >= {"far"}
+        assert "near" not in (await runtime._dispatch.census()).living
         clock.advance(TTL)
-        assert "far" not in await runtime._dispatch.alive()
+        assert "far" not in (await runtime._dispatch.census()).living

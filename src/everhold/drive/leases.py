@@ -1,0 +1,152 @@
+"""The leases that this process holds: on which sessions it spends work.
+
+Rules
+  1. A lease says who works, never who may commit: the head's revision does. Who only answers takes none.
+  2. All are renewed together, three times in their life at least. One that was not renewed is lost: no new work is
+     spent on its session here; what is under way goes on, and the revision decides what becomes of it.
+  3. Who takes releases. A session that is taken twice here is released with the second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from everhold.core.errors import EverholdError
+from everhold.core.intake import Intake
+from everhold.core.lease import Busy, Fence, Lease, Owner, Timings
+from everhold.ports.program import Clock
+from everhold.ports.store import Store
+
+log = logging.getLogger("everhold")
+
+
+class _Hold:
+    """A lease held here, and how often it was taken."""
+
+    __slots__ = ("fence", "takes")
+
+    def __init__(self, fence: Fence) -> None:
+        self.fence, self.takes = fence, 1
+
+
+class Leases:
+    def __init__(
+        self, store: Store, owner: Owner, clock: Clock, timings: Timings, introduce: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._store, self.owner, self._clock = store, owner, clock
+        self.timings = timings
+        self._introduce = introduce  # whoever holds a lease is known to live
+        self._held: dict[str, _Hold] = {}
+        self._taking: dict[str, asyncio.Lock] = {}
+        self._renewed = 0.0
+        self.lost: Callable[[str], None] = lambda session_id: None  # told of each that was not renewed
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def holds(self, session_id: str) -> bool:
+        return session_id in self._held
+
+    async def take(self, session_id: str) -> Fence | None:
+        """The right to work on a session; None if somebody else has it. Raises `UnknownSession`."""
+        lock = self._taking.setdefault(session_id, asyncio.Lock())
+        try:
+            async with lock:
+                hold = self._held.get(session_id)
+                if hold is not None:
+                    hold.takes += 1
+                    return hold.fence
+                return await self._acquire(session_id)
+        finally:
+            if not lock.locked():
+                self._taking.pop(session_id, None)
+
+    async def _acquire(self, session_id: str) -> Fence | None:
+        await self._introduce()
+        token = secrets.token_hex(8)  # one try, however often the store has to repeat it
+        found = await self._store.intake(session_id, lambda intake: intake.take(self.owner, token, self.timings.ttl))
+        if isinstance(found, Busy):
+            return None
+        if not self._held:
+            self._renewed = self._clock.now()
+        self._held[session_id] = _Hold(found.lease.fence)
+        return found.lease.fence
+
+    async def release(self, session_id: str) -> None:
+        """Give one take back; with the last one, others may have the session."""
+        hold = self._held.get(session_id)
+        if hold is None:
+            return
+        hold.takes -= 1
+        if hold.takes:
+            return
+        del self._held[session_id]
+        try:
+            await self._store.intake(session_id, lambda intake: intake.release(hold.fence))
+        except EverholdError as error:  # it was deleted, or the store is away: then time releases it
+            log.debug("the lease of session %s was not released: %s", session_id, error)
+
+    def releasing(self, session_id: str) -> Callable[[Intake], None]:
+        """For `Change.intake`: gives the only take back with a commit; `forget` it when that has landed."""
+        hold = self._held.get(session_id)
+
+        def act(intake: Intake) -> None:
+            if hold is not None and hold.takes == 1:
+                intake.release(hold.fence)
+
+        return act
+
+    def forget(self, session_id: str) -> None:
+        """A commit gave one take back."""
+        hold = self._held.get(session_id)
+        if hold is not None:
+            hold.takes -= 1
+            if not hold.takes:
+                del self._held[session_id]
+
+    @asynccontextmanager
+    async def held(self, session_id: str) -> AsyncIterator[Fence | None]:
+        """Hold a session's lease for a while; None if somebody else has it."""
+        fence = await self.take(session_id)
+        try:
+            yield fence
+        finally:
+            if fence is not None:
+                await self.release(session_id)
+
+    async def foreign(self, session_id: str) -> Lease | None:
+        """The lease of somebody else who works on a session now."""
+
+        def look(intake: Intake) -> Lease | None:
+            lease = intake.lease
+            return lease if lease is not None and lease.live(intake.now) and lease.owner != self.owner else None
+
+        return await self._store.intake(session_id, look)
+
+    async def renew(self) -> None:
+        """Let all live on; those that somebody else has by now are lost."""
+        before = dict(self._held)
+        if not before:
+            return
+        try:
+            kept = set(await self._store.keep(self.owner, self.timings.ttl))
+            self._renewed = self._clock.now()
+        except EverholdError as error:
+            if self._clock.now() < self._renewed + self.timings.ttl:
+                log.warning("leases could not be renewed, which is tried again: %s", error)
+                return
+            kept = set()
+        for session_id, hold in before.items():
+            if session_id not in kept and self._held.get(session_id) is hold:
+                del self._held[session_id]
+                log.warning("the lease of session %s was lost; what is under way may still land", session_id)
+                self.lost(session_id)
+
+    async def leave(self) -> None:
+        """Release all at once."""
+        self._held.clear()
+        await self._store.leave(self.owner)
