@@ -371,6 +371,18 @@ class BlockingRuntime:
         """Look for gaps, dangling references and damage; an empty list means that all is well."""
         return self._wait(self._runtime.verify(progress))
 
+    def outbox(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
+        """What people were told, or are going to be, in the order asked; of all sessions, or of one."""
+        return self._wait(self._runtime.outbox(session_id, teller=teller))
+
+    def outbox_retry(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
+        """Have people told again, also of what was given up; returns what is tried again."""
+        return self._wait(self._runtime.outbox_retry(session_id, teller=teller))
+
+    def outbox_drop(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
+        """Have people not told any more; returns what was dropped. The questions stay open."""
+        return self._wait(self._runtime.outbox_drop(session_id, teller=teller))
+
     # [[[end]]]
 
 
