@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from itertools import takewhile
 from typing import Final
 
 import msgspec
 
 from everhold.core import lease as leases
-from everhold.core.codec import JSON, same
+from everhold.core.codec import JSON, plain, same
 from everhold.core.errors import BadArguments, ClaimLost, InputConflict, SessionEnded
 from everhold.core.lease import Busy, Fence, Lease, Owner, Taken
 from everhold.core.session import ENDED, State
@@ -153,8 +154,10 @@ class Intake:
         seq: int = 0,
         items: Iterable[Item] = (),
         state: State = State.PAUSED,
+        named: Iterable[str] | None = None,
     ) -> None:
         self.state = state  # of the session
+        self._looked_for = None if named is None else frozenset(named)  # what has ended was read; None: all of it
         self.session_id, self.now, self.lease, self.seq = session_id, now, lease, seq
         self.items = {item.id: item for item in sorted(items, key=lambda item: item.seq)}
         self.written: dict[str, Item | None] = {}  # items to write; None: to forget
@@ -166,6 +169,11 @@ class Intake:
         return (self.lease, self.seq) != self._before
 
     # ---- the lease
+
+    @property
+    def holder(self) -> Lease | None:
+        """The lease that nobody has released, also one whose time has run out."""
+        return None if self.lease is None or self.lease.released else self.lease
 
     def take(self, owner: Owner, token: str, ttl: float) -> Taken | Busy:
         found = leases.take(self.lease, owner, token, ttl, self.now)
@@ -188,9 +196,8 @@ class Intake:
 
     def enqueue(self, item: Item) -> Receipt:
         """Let something in; the same key, or id, with the same content is what came first."""
-        if item.key is not None and not item.key.strip():
-            raise BadArguments("enqueue", "a key is text, and not blank")
-        first = self._named(item.key) if item.key is not None else self.items.get(item.id)
+        self._check(item)
+        first = self.items.get(item.id) if item.key is None else self._keyed(item.key) or self.items.get(item.id)
         if first is not None:
             if not same(_content(first), _content(item)):
                 raise InputConflict(item.key or item.id, self.session_id, first.id)
@@ -203,6 +210,19 @@ class Intake:
         )
         self._put(came)
         return Receipt(came, True)
+
+    def _check(self, item: Item) -> None:
+        """Refuse what could not be kept, and a key that may be another's."""
+        if not item.id.strip() or (item.key is not None and not item.key.strip()):
+            raise BadArguments("enqueue", "an id or a key is text, and not blank")
+        if item.key is not None and self._looked_for is not None and item.key not in self._looked_for:
+            raise BadArguments("enqueue", f"whether {item.key!r} has ended is not known: name the key with the act")
+        plain([item.id, item.key, item.merge, item.turn, item.available_at], "the item")
+        plain(item.body, "the body")
+
+    def mark(self, item: Item, end: JSON = None) -> None:
+        """Let something in that is handed over in this very moment: what stays of it is its tombstone."""
+        self._end(self.enqueue(item).item, ItemState.COMPLETED, end)
 
     # ---- looking
 
@@ -219,8 +239,10 @@ class Intake:
         return hold is not None and lease is not None and lease.live(self.now) and lease.generation == hold.generation
 
     def _named(self, name: str) -> Item | None:
-        found = self.items.get(name)
-        return found or next((item for item in self.items.values() if item.key == name), None)
+        return self.items.get(name) or self._keyed(name)
+
+    def _keyed(self, key: str) -> Item | None:
+        return next((item for item in self.items.values() if item.key == key), None)
 
     # ---- cancelling
 
@@ -342,21 +364,19 @@ class Intake:
         return [other for other in self._open() if other.hold is not None and other.hold.claim == hold.claim]
 
     def _claim(self, fence: Fence, token: str, chosen: Sequence[Item]) -> Claim | None:
-        mine = [item for item in self._open() if item.hold is not None and item.hold.token == token]
-        if mine and mine[0].hold is not None:  # the same try again
-            return Claim(mine[0].hold.claim, token, fence.generation, tuple(mine))
+        for first in self._open():
+            if first.hold is not None and first.hold == Hold(first.hold.claim, token, fence.generation):
+                return Claim(first.hold.claim, token, fence.generation, tuple(self._with(first)))  # the same try again
         if not chosen:
             return None
-        together = self._with(chosen[0])
-        if chosen[0].hold is not None:
-            chosen = together
         head = chosen[0]
-        claim = f"{head.kind.lane[0]}-{head.seq}-{head.fence + 1}"
-        hold = Hold(claim, token, fence.generation)
-        taken = tuple(msgspec.structs.replace(item, hold=hold, fence=item.fence + 1) for item in chosen)
+        begun = head.hold is not None
+        together = self._with(head) if begun else takewhile(lambda item: item.hold is None, chosen)
+        hold = Hold(f"{head.kind.lane[0]}-{head.seq}-{head.fence + 1}", token, fence.generation)
+        taken = tuple(msgspec.structs.replace(item, hold=hold, fence=item.fence + 1) for item in together)
         for item in taken:
             self._put(item)
-        return Claim(claim, token, fence.generation, taken)
+        return Claim(hold.claim, token, fence.generation, taken)
 
     def _owned(self, claim: Claim) -> list[Item]:
         hold = Hold(claim.id, claim.token, claim.generation)
@@ -367,7 +387,7 @@ class Intake:
         return owned
 
     def _end(self, item: Item, state: ItemState, end: JSON) -> Item:
-        ended = msgspec.structs.replace(item, state=state, hold=None, end=end)
+        ended = msgspec.structs.replace(item, state=state, hold=None, end=plain(end, "the end"))
         self._put(ended)
         return ended
 
@@ -401,7 +421,7 @@ def leading_work(free: Sequence[Item], boundary: Boundary | None, most: int, *, 
     head = free[0]
     if boundary is not None and head.when is not When.EARLY:
         return []
-    if head.slot is Slot.ALONE or head.merge is None:
+    if head.kind is ItemKind.COMMAND or head.slot is Slot.ALONE or head.merge is None:
         return [head]
     joined = [head]
     for item in free[1:most]:
@@ -414,12 +434,10 @@ def leading_work(free: Sequence[Item], boundary: Boundary | None, most: int, *, 
 def idle_order(inputs: Sequence[Item], work: Sequence[Item]) -> Lane:
     """Which lane goes first: a command that is older than the oldest input, then inputs, then the rest of the work."""
     waiting = inputs_for_next(inputs, 1)
-    if not waiting:
-        return Lane.WORK
-    command = next((item for item in work if item.kind is ItemKind.COMMAND), None)
-    return Lane.WORK if command is not None and command.at < waiting[0].at and work[0] is command else Lane.INPUT
+    older = [item for item in leading_command(work) if waiting and item.at < waiting[0].at]
+    return Lane.WORK if older or not waiting else Lane.INPUT
 
 
 def _content(item: Item) -> JSON:
-    """What has to agree under one key."""
-    return [item.kind, item.body, item.turn, item.boundary]
+    """What has to agree under one name. For which turn it came is no part of it: the same again may come later."""
+    return [item.key, item.kind, item.body, item.boundary]

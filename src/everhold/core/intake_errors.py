@@ -28,7 +28,7 @@ class LeaseLost(StateError):
     hint = "Another worker has the session now, and goes on with it; nothing was changed."
 
     def __init__(self, session_id: str, generation: int, holder: str = "") -> None:
-        by = f" by {holder!r}" if holder else ""
+        by = f"; {holder!r} has one" if holder else ""
         super().__init__(f"lease {generation} of session {session_id!r} is not held any more{by}")
         self.session_id, self.generation, self.holder = session_id, generation, holder
 

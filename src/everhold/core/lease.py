@@ -108,6 +108,8 @@ def release(held: Lease | None, fence: Fence) -> Lease | None:
 
 def guard(session_id: str, held: Lease | None, fence: Fence, now: float) -> Lease:
     """The lease, if this fence holds it now; else raises `LeaseLost`."""
-    if held is None or held.fence != fence or not held.live(now):
-        raise LeaseLost(session_id, fence.generation, "" if held is None else held.owner.name)
+    if held is None or not held.live(now):
+        raise LeaseLost(session_id, fence.generation)
+    if held.fence != fence:
+        raise LeaseLost(session_id, fence.generation, held.owner.name)
     return held

@@ -35,6 +35,10 @@ class Notice(msgspec.Struct, frozen=True):
     query: Query
 
 
+#: The worker of work that has not begun: whoever finds it may begin it.
+NOBODY: Final = ""
+
+
 class Effect(msgspec.Struct, frozen=True):
     """A mark that somebody works on a query: kept from before the work starts until its outcome is recorded."""
 
@@ -78,6 +82,7 @@ class Change(msgspec.Struct):
     writes: Sequence[Write] = ()
     durable: bool = False  # MUST survive power loss whatever the level
     intake: Callable[[Intake], object] | None = None  # what happens to the lanes and the lease, in the same moment
+    named: Sequence[str] = ()  # ids and keys of items that `intake` is to see though they have ended
     light: bool = False  # only deliveries, and of the head only what every step changes: no state, due_at, mail
 
 
@@ -230,8 +235,9 @@ class Store(Protocol):
     ) -> T:
         """Let `act` see a session's lease and what waits for it, and land what it changed, as one.
 
-        It is given everything that waits, what has ended under an id or key `named`, or all with `whole`. It may be
-        called more than once, and is to be repeatable: where the outcome of a try is unknown, it is tried again.
+        It is given everything that waits, what has ended under an id or key `named`, or all with `whole`; a key under
+        which it lets something in has to be named. It may be called more than once, and is to be repeatable: where the
+        outcome of a try is unknown, it is tried again.
         MUST raise `UnknownSession` if there is none.
         MUST let one act at a time on a session, whoever the others are, and change nothing if it raises.
         MUST write nothing if nothing was changed.

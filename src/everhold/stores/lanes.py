@@ -11,8 +11,13 @@ from everhold.core.intake import Hold, Item, ItemState
 from everhold.core.lease import Lease, Owner
 from everhold.ports.store import Duty
 
-#: The columns of a row, in order; those that may change are the last ones before the seal.
-ITEM: Final = ("seq", "id", "key", "body", "available_at", "state", "deferred", "hold", "fence", "ended", "seal")
+#: The columns of a row, in order.
+ITEM: Final = (
+    *("seq", "id", "key", "body", "at", "available_at"),
+    *("state", "deferred", "hold", "fence", "ended", "seal"),
+)
+#: Those of them that may change.
+CHANGING: Final = ITEM[-6:]
 LEASE: Final = ("seq", "owner", "incarnation", "token", "generation", "claimed_at", "expires_at", "released")
 DUTY: Final = ("kind", "id", "body", "due_at", "version", "seal")
 
@@ -25,14 +30,15 @@ def item_row(item: Item) -> tuple[Any, ...]:
     body = dumps(content)
     hold = None if item.hold is None else dumps(item.hold)
     ended = None if item.waits else dumps(item.end)
-    changing = (item.state.value, int(item.deferred), hold, item.fence, ended)
-    return (item.seq, item.id, item.key, body, float(item.available_at), *changing, seal(body))
+    came = (item.seq, item.id, item.key, body, float(item.at), float(item.available_at))
+    row = (*came, item.state.value, int(item.deferred), hold, item.fence, ended)
+    return (*row, seal(*row))
 
 
 def read_item(row: tuple[Any, ...]) -> Item:
     """An item from its row; raises `ValueError` if the row is damaged."""
-    seq, id, _, body, _, state, deferred, hold, fence, ended, sealed = row
-    if seal(body) != sealed:
+    seq, id, _, body, _, _, state, deferred, hold, fence, ended, sealed = row
+    if seal(*row[:-1]) != sealed:
         raise ValueError(f"item {seq} ({id}) does not match its seal")
     return msgspec.structs.replace(
         _item(body),

@@ -127,10 +127,11 @@ class MemoryStore(Lanes, Upkeep):
         except (TypeError, ValueError) as error:
             raise BadValue("the change", str(error)) from None
         if change.intake is not None:
-            door = self._doors.setdefault(change.id, Door())
-            intake = door.look(change.id, change.head, self.now(), (), whole=False)
+            door = self._doors.get(change.id) or Door()
+            intake = door.look(change.id, change.head, self.now(), change.named, whole=False)
             change.intake(intake)
             door.take(intake)
+            self._doors[change.id] = door
 
         for newcomer, head in born:
             self._add(newcomer, head)

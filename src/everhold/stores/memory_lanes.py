@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from everhold.core.codec import dumps, loads
-from everhold.core.errors import Overtaken
+from everhold.core.errors import BadArguments, Overtaken
 from everhold.core.intake import Intake, Item
 from everhold.core.lease import Lease, Owner
 from everhold.core.session import Head, SessionId
@@ -36,11 +36,14 @@ class Door:
             return whole or item.waits or item.id in named or item.key in named
 
         items = [copy.deepcopy(item) for item in self.items.values() if wanted(item)]
-        return Intake(session_id, now, self.lease, self.seq, items, head.state)
+        return Intake(session_id, now, self.lease, self.seq, items, head.state, None if whole else named)
 
     def take(self, intake: Intake) -> None:
         """Keep what was changed, as a file would: what cannot be written is refused before anything is."""
         fresh = {id: None if item is None else read_item(item_row(item)) for id, item in intake.written.items()}
+        for id, item in fresh.items():
+            if item is not None and id in self.items and self.items[id].seq != item.seq:
+                raise BadArguments("intake", f"the id {id!r} was given before")
         self.lease, self.seq = intake.lease, intake.seq
         for id, item in fresh.items():
             if item is None:
@@ -80,7 +83,7 @@ class Lanes:
         now, found = self.now(), []
         for session_id, door in self._doors.items():
             if door.lease is None or not door.lease.live(now):
-                since = [item.available_at for item in door.items.values() if item.waits and item.available_at <= now]
+                since = [item.at for item in door.items.values() if item.waits and item.available_at <= now]
                 if since:
                     found.append((min(since), session_id))
         return [SessionId(session_id) for _, session_id in sorted(found)[:limit]]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from everhold.core.intake import Intake
+import psycopg
+
+from everhold.core.errors import BadArguments
+from everhold.core.intake import Intake, Item
 from everhold.core.session import State
-from everhold.stores.lanes import ITEM, LEASE, item_row, lease_row, read_item, read_lease
+from everhold.stores.lanes import CHANGING, ITEM, LEASE, item_row, lease_row, read_item, read_lease
 from everhold.stores.postgres.address import kept, named, read
 from everhold.stores.postgres.line import Line
 
@@ -18,7 +21,6 @@ Act = tuple[str, tuple[Any, ...]]
 NOW: Final = "coalesce(%s::float8, extract(epoch FROM clock_timestamp())::float8)"
 _ITEM: Final = ", ".join(ITEM)
 _LEASE: Final = ", ".join(LEASE)
-_CHANGING: Final = ITEM[5:-1]
 LOCAL: Final = "SELECT set_config('synchronous_commit', %s, true), set_config('lock_timeout', %s, true)"
 
 _READ_LEASE: Final = f"SELECT {_LEASE} FROM everhold.lease WHERE session = {{of}}"
@@ -32,30 +34,48 @@ _WRITE_LEASE: Final = (
 )
 _WRITE_ITEM: Final = (
     f"INSERT INTO everhold.item (session, {_ITEM}) VALUES (%s{', %s' * len(ITEM)}) ON CONFLICT (session, seq)"
-    f" DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _CHANGING)}"
+    f" DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in CHANGING)}"
 )
 
 
-def reads(of: str, given: Any, chosen: Sequence[str], *, whole: bool, locked: bool) -> list[Act]:
-    """The statements that read the lease, the time and the items of a session, for `read_intake`."""
-    names = [kept(name) for name in chosen]
+def reads(of: str, given: Any, chosen: Sequence[str] | None, *, locked: bool) -> list[Act]:
+    """The statements that read the lease, the time and the items of a session, for `read_intake`.
+
+    `chosen` are the names of items that are read though they have ended; None: all of them.
+    """
+    names = [kept(name) for name in chosen or ()]
     return [
         (_READ_LEASE.format(of=of) + (" FOR NO KEY UPDATE" if locked else ""), (given,)),
         (f"SELECT {NOW}", (None,)),
-        (_READ_ITEMS.format(of=of), (given, whole, names, names)),
+        (_READ_ITEMS.format(of=of), (given, chosen is None, names, names)),
     ]
 
 
-def read_intake(session_id: str, state: State, time: Callable[[], float] | None, found: Sequence[Rows]) -> Intake:
+def read_intake(
+    session_id: str,
+    state: State,
+    time: Callable[[], float] | None,
+    found: Sequence[Rows],
+    chosen: Sequence[str] | None,
+) -> Intake:
     """An intake from its rows; raises one of `UNREADABLE`, or `BadValue`, if one of them is damaged."""
     leases, clock, items = found
     lease, seq = (None, 0) if not leases else read_lease(_told_lease(leases[0]))
     now = clock[0][0] if time is None else time()
-    return Intake(session_id, now, lease, seq, map(read_item, items), state)
+    return Intake(session_id, now, lease, seq, map(told_item, items), state, chosen)
 
 
-def writes(ref: int, intake: Intake) -> Iterator[Act]:
-    """The statements that write what was changed."""
+async def land(line: Line, schema: str, ref: int, intake: Intake, more: Iterable[Act]) -> None:
+    """Write what was changed, do what else there is to do, and end the transaction."""
+    try:
+        await sent(line, schema, [*_writes(ref, intake), *more, ("COMMIT", ())])
+    except psycopg.errors.UniqueViolation as error:
+        if error.diag.table_name != "item":
+            raise
+        raise BadArguments("intake", "an id was given before") from None
+
+
+def _writes(ref: int, intake: Intake) -> Iterator[Act]:
     if intake.moved:
         yield _WRITE_LEASE, (ref, *_kept_lease(lease_row(intake.lease, intake.seq)))
     for id, item in intake.written.items():
@@ -71,6 +91,12 @@ async def sent(line: Line, schema: str, acts: Iterable[Act]) -> list[Rows]:
     async with line.pipeline():
         cursors = [await line.execute(named(statement, schema), values) for statement, values in acts]
     return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+
+def told_item(row: tuple[Any, ...]) -> Item:
+    """An item from its row; raises one of `UNREADABLE`, or `BadValue`, if it is damaged."""
+    seq, id, key, *rest = row
+    return read_item((seq, read(id), None if key is None else read(key), *rest))
 
 
 def _kept_lease(row: tuple[Any, ...]) -> tuple[Any, ...]:

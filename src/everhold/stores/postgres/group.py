@@ -23,10 +23,10 @@ from psycopg.pq import TransactionStatus
 
 from everhold.core.errors import BadValue, EverholdError, Overtaken, StoreBusy, StoreDamaged, StoreUnavailable
 from everhold.core.intake import Intake
-from everhold.core.session import Head, State
+from everhold.core.session import Head
 from everhold.ports.store import Change
 from everhold.stores.postgres.address import named
-from everhold.stores.postgres.door import LOCAL, Rows, read_intake, reads, sent, writes
+from everhold.stores.postgres.door import LOCAL, Rows, land, read_intake, reads, sent
 from everhold.stores.postgres.land import (
     LAND,
     LAND_MANY,
@@ -111,7 +111,7 @@ class Group:
             raise StoreUnavailable(self._where, "it was closed")
         act = change.intake
         if act is not None and not change.light:
-            await self._lines.insisting(lambda line: self._acted(line, landing, act, change.head.state))
+            await self._lines.insisting(lambda line: self._acted(line, landing, act, change))
             return
         loop = asyncio.get_running_loop()
         landing.done, landing.since = loop.create_future(), loop.time()
@@ -310,10 +310,10 @@ class Group:
             await line.execute("COMMIT")
         return (await cursor.fetchall())[0][0]
 
-    async def _acted(self, line: Line, one: Landing, act: Callable[[Intake], object], state: State) -> None:
+    async def _acted(self, line: Line, one: Landing, act: Callable[[Intake], object], change: Change) -> None:
         """Land a change and let its `intake` act, in one transaction; once, however often it is tried."""
         try:
-            await self._land_and_act(line, one, act, state)
+            await self._land_and_act(line, one, act, change)
         except psycopg.errors.UniqueViolation as error:
             await self._rolled_back(line, error)
             if error.diag.table_name == "session":
@@ -322,7 +322,7 @@ class Group:
                 raise Overtaken(one.change_id, one.fence) from None
             raise
 
-    async def _land_and_act(self, line: Line, one: Landing, act: Callable[[Intake], object], state: State) -> None:
+    async def _land_and_act(self, line: Line, one: Landing, act: Callable[[Intake], object], change: Change) -> None:
         receipt, ref, *_ = one.full
         local = (LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
         begin = [("BEGIN", ()), local, (_OTHERS, ([*one.posts], ref)), (_KNOWN, (receipt,))]
@@ -330,15 +330,15 @@ class Group:
         if known:  # it had landed on the line that broke
             await line.execute("ROLLBACK")
             return
-        land = (LAND, one.addressed(self._readers(one, heads)))
-        (said,), *rows = await sent(line, self._schema, [land, *reads("%s", ref, (), whole=False, locked=True)])
+        given = (LAND, one.addressed(self._readers(one, heads)))
+        (said,), *rows = await sent(line, self._schema, [given, *reads("%s", ref, change.named, locked=True)])
         if said[0] is not None:
             raise one.refusal(said[0])
-        intake = self._sound(lambda: read_intake(one.change_id, state, self._time(), rows))
+        intake = self._sound(lambda: read_intake(change.id, change.head.state, self._time(), rows, change.named))
         act(intake)
         telling = self._telling()
         told = [] if telling is None else [telling]
-        await sent(line, self._schema, [*writes(ref, intake), *told, ("COMMIT", ())])
+        await land(line, self._schema, ref, intake, told)
 
     def _readers(self, one: Landing, rows: Rows) -> dict[str, Head]:
         """The heads of other sessions that get a letter."""

@@ -20,7 +20,7 @@ from everhold.core.session import SessionId, State
 from everhold.ports.store import Duty
 from everhold.stores.lanes import DUTY, duty_row, read_duty
 from everhold.stores.postgres.address import kept, read
-from everhold.stores.postgres.door import LOCAL, NOW, Act, Rows, read_intake, reads, sent, writes
+from everhold.stores.postgres.door import LOCAL, NOW, Act, Rows, land, read_intake, reads, sent
 from everhold.stores.postgres.hear import Ear
 from everhold.stores.postgres.line import LOCK_TIMEOUT, Line, Lines
 from everhold.stores.sealed import UNREADABLE
@@ -34,7 +34,7 @@ _SESSION: Final = (
 )
 _OF: Final = "(SELECT s.ref FROM everhold.session s WHERE s.id = %s AND s.deleted = 0)"
 _READY: Final = (
-    f"WITH clock AS MATERIALIZED (SELECT {NOW} AS now), waiting AS (SELECT i.session, min(i.available_at) AS since"
+    f"WITH clock AS MATERIALIZED (SELECT {NOW} AS now), waiting AS (SELECT i.session, min(i.at) AS since"
     " FROM everhold.item i, clock WHERE i.state = 'waiting' AND i.available_at <= clock.now GROUP BY i.session)"
     " SELECT s.id FROM waiting w CROSS JOIN clock JOIN everhold.lease l ON l.session = w.session"
     " JOIN everhold.session s ON s.ref = w.session WHERE s.deleted = 0"
@@ -75,34 +75,36 @@ class Lanes:
     async def intake(
         self, session_id: str, act: Callable[[Intake], T], *, named: Sequence[str] = (), whole: bool = False
     ) -> T:
-        id = self._known(session_id)
+        id, chosen = self._known(session_id), None if whole else named
 
         async def look(line: Line) -> Intake:
             snapshot = ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", ())
-            acts = [snapshot, (_SESSION, (id,)), *reads(_OF, id, named, whole=whole, locked=False), ("COMMIT", ())]
+            acts = [snapshot, (_SESSION, (id,)), *reads(_OF, id, chosen, locked=False), ("COMMIT", ())]
             _, session, *rest, _ = await sent(line, self.schema, acts)
-            return self._seen(session_id, session, rest)[1]
+            return self._seen(session_id, session, rest, chosen)[1]
 
-        async def land(line: Line) -> T:
+        async def change(line: Line) -> T:
             lock = (f"{_SESSION} FOR NO KEY UPDATE OF h", (id,))
-            acts = [("BEGIN", ()), self._local(), lock, *reads(_OF, id, named, whole=whole, locked=True)]
+            acts = [("BEGIN", ()), self._local(), lock, *reads(_OF, id, chosen, locked=True)]
             _, _, session, *rest = await sent(line, self.schema, acts)
-            ref, fresh = self._seen(session_id, session, rest)
+            ref, fresh = self._seen(session_id, session, rest, chosen)
             said = act(fresh)
             lasting = [self._local(lasting=True)] if fresh.written else []
-            await sent(line, self.schema, [*lasting, *writes(ref, fresh), *self._tell(), ("COMMIT", ())])
+            await land(line, self.schema, ref, fresh, [*lasting, *self._tell()])
             return said
 
         given = await self._lines.insisting(look)
         said = act(given)  # most looks change nothing, and take no lock
-        return await self._lines.insisting(land) if given.moved or given.written else said
+        return await self._lines.insisting(change) if given.moved or given.written else said
 
-    def _seen(self, session_id: str, session: Rows, rest: Sequence[Rows]) -> tuple[int, Intake]:
+    def _seen(
+        self, session_id: str, session: Rows, rest: Sequence[Rows], chosen: Sequence[str] | None
+    ) -> tuple[int, Intake]:
         if not session:
             raise UnknownSession(session_id, self.where)
         ref, state = session[0]
         try:
-            return ref, read_intake(session_id, State(state), self.time, rest)
+            return ref, read_intake(session_id, State(state), self.time, rest, chosen)
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 

@@ -9,12 +9,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from everhold.core.errors import Overtaken
+from everhold.core.errors import BadArguments, Overtaken
 from everhold.core.intake import Intake
 from everhold.core.lease import Owner
 from everhold.core.session import SessionId, State
 from everhold.ports.store import Duty
-from everhold.stores.lanes import DUTY, ITEM, LEASE, duty_row, item_row, lease_row, read_duty, read_item, read_lease
+from everhold.stores.lanes import (
+    CHANGING,
+    DUTY,
+    ITEM,
+    LEASE,
+    duty_row,
+    item_row,
+    lease_row,
+    read_duty,
+    read_item,
+    read_lease,
+)
 
 Run = Callable[..., sqlite3.Cursor]
 T = TypeVar("T")
@@ -39,7 +50,7 @@ def read(run: Run, ref: int, session_id: str, state: State, now: float, named: S
         )
         given = () if whole else (*named, *named)
         rows = run(f"SELECT {_ITEM} FROM item WHERE session = ? AND {which}", (ref, *given)).fetchall()
-    return Intake(session_id, now, lease, seq, map(read_item, rows), state)
+    return Intake(session_id, now, lease, seq, map(read_item, rows), state, None if whole else named)
 
 
 def write(run: Run, ref: int, intake: Intake) -> None:
@@ -51,25 +62,33 @@ def write(run: Run, ref: int, intake: Intake) -> None:
         if item is None:
             run("DELETE FROM item WHERE session = ? AND id = ?", (ref, id))
         else:
-            row = item_row(item)
-            run(f"INSERT OR REPLACE INTO item (session, {_ITEM}) VALUES ({_marks(len(ITEM) + 1)})", (ref, *row))
+            _put(run, (ref, *item_row(item)))
+
+
+def _put(run: Run, row: tuple[Any, ...]) -> None:
+    changed = ", ".join(f"{name} = excluded.{name}" for name in CHANGING)
+    upsert = f"INSERT INTO item (session, {_ITEM}) VALUES ({_marks(len(row))}) ON CONFLICT (session, seq) DO UPDATE"
+    try:
+        run(f"{upsert} SET {changed}", row)
+    except sqlite3.IntegrityError:
+        raise BadArguments("intake", f"the id {row[2]!r} was given before") from None
 
 
 def ready(run: Run, now: float, limit: int) -> list[SessionId]:
     rows = run(
-        "SELECT DISTINCT s.id FROM item i JOIN session s ON s.ref = i.session JOIN lease l ON l.session = i.session"
+        "SELECT s.id FROM item i JOIN session s ON s.ref = i.session JOIN lease l ON l.session = i.session"
         " WHERE i.state = 'waiting' AND i.available_at <= ? AND (l.released = 1 OR l.expires_at <= ?) AND s.deleted = 0"
-        " LIMIT ?",
+        " GROUP BY i.session ORDER BY min(i.at), s.id LIMIT ?",
         (now, now, limit),
     )
     return [SessionId(row[0]) for row in rows]
 
 
-def keep(run: Run, owner: Owner, until: float, now: float) -> list[SessionId]:
+def keep(run: Run, owner: Owner, ttl: float, now: float) -> list[SessionId]:
     mine = "incarnation = ? AND owner = ? AND released = 0 AND expires_at > ?"
     given = (owner.incarnation, owner.name, now)
     rows = run(f"SELECT s.id FROM lease l JOIN session s ON s.ref = l.session WHERE {mine}", given).fetchall()
-    run(f"UPDATE lease SET expires_at = max(expires_at, ?) WHERE {mine}", (until, *given))
+    run(f"UPDATE lease SET expires_at = max(expires_at, ?) WHERE {mine}", (now + ttl, *given))
     return [SessionId(row[0]) for row in rows]
 
 
@@ -166,8 +185,7 @@ class Lanes:
             return ready(self._run, self.now(), limit)
 
     async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
-        now = self.now()
-        kept: builtins.list[SessionId] = await self._write(lambda: keep(self._run, owner, now + ttl, now))
+        kept: builtins.list[SessionId] = await self._write(lambda: keep(self._run, owner, ttl, self.now()))
         return kept
 
     async def leave(self, owner: Owner) -> None:

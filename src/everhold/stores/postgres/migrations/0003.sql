@@ -15,13 +15,14 @@ CREATE TABLE everhold.lease (
 );
 CREATE INDEX lease_owner ON everhold.lease (incarnation) WHERE released = 0;
 
--- What waits, and what has ended, until a vacuum. `seal` is of what never changes.
+-- What waits, and what has ended, until a vacuum.
 CREATE TABLE everhold.item (
   session      int8 NOT NULL,
   seq          int8 NOT NULL,
   id           text COLLATE "C" NOT NULL,
   key          text COLLATE "C",
   body         text NOT NULL,
+  at           float8 NOT NULL,
   available_at float8 NOT NULL,
   state        text COLLATE "C" NOT NULL,
   deferred     int8 NOT NULL,

@@ -15,13 +15,14 @@ CREATE TABLE lease (
 );
 CREATE INDEX lease_owner ON lease (incarnation) WHERE released = 0;
 
--- What waits, and what has ended, until a vacuum. `seal` is of what never changes.
+-- What waits, and what has ended, until a vacuum.
 CREATE TABLE item (
   session      INTEGER NOT NULL,
   seq          INTEGER NOT NULL,
   id           TEXT NOT NULL,
   key          TEXT,
   body         TEXT NOT NULL,
+  at           REAL NOT NULL,
   available_at REAL NOT NULL,
   state        TEXT NOT NULL,
   deferred     INTEGER NOT NULL,
