@@ -15,6 +15,8 @@ SOURCES = (
     (HOUSE / "archive.py", "Archive"),
     (HOUSE / "telling" / "house.py", "Telling"),
 )
+#: The part that keeps schedules and triggers, whose blocking face has a file of its own.
+TIMETABLE = ((HOUSE / "timetable" / "house.py", "Timetable"),)
 #: The handle of a conversation.
 HANDLE = ((HOUSE / "agents" / "session.py", "AgentSession"), (HOUSE / "agents" / "framing.py", "Framing"))
 #: What the blocking face writes by hand.
@@ -25,6 +27,7 @@ OWN = {
     "Telling": set(),
     "AgentSession": {"fork", "follow", "stream"},
     "Framing": set(),
+    "Timetable": set(),
 }
 
 
@@ -46,6 +49,11 @@ def methods() -> str:
 def handle() -> str:
     """The verbs of `BlockingSession`."""
     return _written(HANDLE, "self._session")
+
+
+def timetable() -> str:
+    """The verbs of `BlockingTimetable`."""
+    return _written(TIMETABLE, "self._runtime")
 
 
 def _written(sources: tuple[tuple[Path, str], ...], target: str) -> str:

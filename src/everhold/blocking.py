@@ -35,6 +35,7 @@ from everhold.ports.program import Call, Clock
 from everhold.ports.store import Problem, Progress
 from everhold.runtime import IDLE, Info, Runtime
 from everhold.telling import Entry, Teller
+from everhold.timetable import BlockingTimetable
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -64,11 +65,11 @@ class _Thread:
         self._loop.close()
 
 
-class BlockingRuntime:
+class BlockingRuntime(BlockingTimetable):
     """`Runtime` for code that is not async. Made by `open_blocking`; use it with `with`."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+        self._runtime: Runtime = runtime
         self._thread: _Thread | None = None
 
     def __enter__(self) -> Self:

@@ -56,6 +56,7 @@ from everhold.ports.said import Said
 from everhold.ports.store import Filter, Store
 from everhold.stores.choice import store as store_at
 from everhold.telling import Teller, Telling
+from everhold.timetable import Timetable
 
 R = TypeVar("R")
 
@@ -92,7 +93,7 @@ class Info(msgspec.Struct, frozen=True):
     origin: SessionId | None
 
 
-class Runtime(Agents, Telling):
+class Runtime(Agents, Telling, Timetable):
     """Runs and answers sessions of one store. Made by `everhold.open`; use it with `async with`."""
 
     def __init__(
@@ -128,6 +129,7 @@ class Runtime(Agents, Telling):
         self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, Timings(ttl))
         self._runner = Runner(self._sessions, self._dispatch, self.clock)
         self._caretaker = Caretaker(self._sessions, self._runner, self._dispatch, self.clock, idle=idle)
+        self._keep_time()
         self._rings = Rings()
         self._tell_by(tell, found)
         self._opened = False

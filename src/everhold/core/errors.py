@@ -10,14 +10,14 @@
     │   ├── BadPackage        BadPackageFile      UnknownPlugin       BadSkill
     │   ├── UnknownAttachment ToolClash           InputConflict
     │   ├── BadSchedule       UnknownTimezone     UnknownSchedule     UnknownTrigger
-    │   ├── EventConflict     UnknownHandover
+    │   ├── EventConflict     UnknownHandover     UnknownInput
     │   ├── CodeExecutionUnavailable                  BadSignature
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            a fair request at the wrong moment: look at the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
     │   ├── StillNeeded       Waiting             Cancelled           Failed
-    │   ├── TurnWaiting       StaleTools          SessionBusy
-    │   └── LeaseLost         ClaimLost
+    │   ├── TurnWaiting       StaleTools          SessionBusy         InputEnded
+    │   └── LeaseLost         ClaimLost           Outdated
     ├── StoreError            the store could not keep its promise: the operator's move
     │   ├── Overtaken         StoreBusy           StoreFull           StoreDamaged
     │   ├── StoreNewer        StoreUnavailable    ReadOnlyStore       WorkerFailed
@@ -51,10 +51,19 @@ from everhold.core.branches import ProgramError as ProgramError
 from everhold.core.branches import StateError as StateError
 from everhold.core.branches import StoreError as StoreError
 from everhold.core.branches import UsageError as UsageError
+from everhold.core.duty_errors import BadSchedule as BadSchedule
+from everhold.core.duty_errors import EventConflict as EventConflict
+from everhold.core.duty_errors import Outdated as Outdated
+from everhold.core.duty_errors import UnknownHandover as UnknownHandover
+from everhold.core.duty_errors import UnknownSchedule as UnknownSchedule
+from everhold.core.duty_errors import UnknownTimezone as UnknownTimezone
+from everhold.core.duty_errors import UnknownTrigger as UnknownTrigger
 from everhold.core.intake_errors import ClaimLost as ClaimLost
 from everhold.core.intake_errors import InputConflict as InputConflict
+from everhold.core.intake_errors import InputEnded as InputEnded
 from everhold.core.intake_errors import LeaseLost as LeaseLost
 from everhold.core.intake_errors import SessionBusy as SessionBusy
+from everhold.core.intake_errors import UnknownInput as UnknownInput
 from everhold.core.program_errors import AfterCancel as AfterCancel
 from everhold.core.program_errors import AnswerFailed as AnswerFailed
 from everhold.core.program_errors import BadDirective as BadDirective
