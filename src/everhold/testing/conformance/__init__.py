@@ -30,6 +30,7 @@ _ROOMS = (
     "reading",
     "room",
     "together",
+    "upkeep",
     "value",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{room}" for room in _ROOMS))

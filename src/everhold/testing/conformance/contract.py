@@ -10,6 +10,7 @@ from everhold.testing.conformance.intake import DueRoom, LetterRoom, WorkerRoom
 from everhold.testing.conformance.reading import ListRoom, LoadRoom
 from everhold.testing.conformance.room import OpenStore
 from everhold.testing.conformance.together import TogetherRoom
+from everhold.testing.conformance.upkeep import AskingRoom, ReclaimRoom
 from everhold.testing.conformance.value import ValueRoom
 
 __all__ = ["OpenStore", "StoreContract"]
@@ -28,5 +29,7 @@ class StoreContract(
     WorkerRoom,
     ValueRoom,
     AttachmentRoom,
+    AskingRoom,
+    ReclaimRoom,
 ):
     """What every store promises."""
