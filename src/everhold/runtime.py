@@ -57,6 +57,7 @@ from everhold.ports.store import Filter, Store
 from everhold.stores.choice import store as store_at
 from everhold.telling import Teller, Telling
 from everhold.timetable import Timetable
+from everhold.workers import Workers
 
 R = TypeVar("R")
 
@@ -93,7 +94,7 @@ class Info(msgspec.Struct, frozen=True):
     origin: SessionId | None
 
 
-class Runtime(Agents, Telling, Timetable):
+class Runtime(Agents, Telling, Timetable, Workers):
     """Runs and answers sessions of one store. Made by `everhold.open`; use it with `async with`."""
 
     def __init__(
@@ -129,6 +130,7 @@ class Runtime(Agents, Telling, Timetable):
         self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, Timings(ttl))
         self._runner = Runner(self._sessions, self._dispatch, self.clock)
         self._caretaker = Caretaker(self._sessions, self._runner, self._dispatch, self.clock, idle=idle)
+        self._let_in(ttl)
         self._keep_time()
         self._rings = Rings()
         self._tell_by(tell, found)

@@ -38,8 +38,8 @@ Act = Callable[[str], Awaitable[Any]]
 class Crew(Protocol):
     """Who moves sessions under leases."""
 
-    def engage(self, found: Sequence[tuple[str, Act]]) -> bool:
-        """Begin to move as many as there is room for; returns whether to look again at once."""
+    async def engage(self, found: Sequence[tuple[str, Act]]) -> None:
+        """Begin to move as many as there is room for; calls for another look when it makes sense."""
         ...
 
     def cannot(self, session_id: str, error: EverholdError) -> None:
@@ -188,7 +188,8 @@ class Caretaker:
         acts: list[tuple[str, Act]] = [(session_id, self._dispatch.recover) for session_id in orphans]
         acts += [(session_id, self._runner.pump) for session_id in due]
         if self.crew is not None:
-            moved = self.crew.engage(acts)
+            await self.crew.engage(acts)
+            moved = False
         else:
             for session_id, act in acts:
                 moved = await self._alone(session_id, act) or moved

@@ -41,6 +41,7 @@ from everhold.core.status import Raised
 from everhold.drive import doubt
 from everhold.drive.alive import Census, census, here, lives, owner
 from everhold.drive.completion import Completions
+from everhold.drive.gate import Closed, Gate, Job
 from everhold.drive.leases import Leases
 from everhold.drive.live import Live, is_noticed
 from everhold.drive.sessions import Sessions
@@ -49,7 +50,7 @@ from everhold.drive.step import Said
 from everhold.ports.attachment import SHELF
 from everhold.ports.completion import COMPLETER
 from everhold.ports.program import Answerer, Clock
-from everhold.ports.store import Change, Effect, Notice, Worker
+from everhold.ports.store import NOBODY, Change, Effect, Notice, Worker
 
 log = logging.getLogger("everhold")
 
@@ -79,6 +80,7 @@ class Dispatch:
         self._beaten = 0.0  # when this process last said that it lives
         self.tasks: set[asyncio.Task[Any]] = set()
         self.instead: Instead | None = None  # what is called in the place of a function
+        self.gate: Gate | None = None  # whether what was asked may begin now; None: at once
         self._tails: dict[str, asyncio.Task[Any]] = {}  # what is done after commits, by session
         sessions.dispatch = self.start
         sessions.later = self.later
@@ -107,7 +109,8 @@ class Dispatch:
             self._begin(live, query, effect)
 
     def _begin(self, live: Live, query: Query, effect: Callable[[], Any] | None) -> None:
-        task = asyncio.get_running_loop().create_task(self._work(live.id, query, effect))
+        job = Job(live.id, live.birth.program, query.name or query.kind)
+        task = asyncio.get_running_loop().create_task(self._work(job, query, effect))
         self._sessions.jobs.setdefault(live.id, {})[query.q] = task
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -133,28 +136,44 @@ class Dispatch:
             except Exception:
                 log.exception("what was to be done after a commit failed")
 
-    async def _work(self, session_id: str, query: Query, effect: Callable[[], Any] | None) -> None:
+    async def _work(self, job: Job, query: Query, effect: Callable[[], Any] | None) -> None:
+        session_id = job.session
         SHELF.set(SessionShelf(self._sessions.store, self._clock, session_id))
         try:
-            answer = await self._outcome(session_id, query, effect)
+            if self.gate is None:
+                answer = await self._outcome(session_id, query, effect)
+            else:
+                async with self.gate.entered(job):
+                    answer = await self._outcome(session_id, query, effect)
+        except Closed:
+            await self._unmark(session_id, query, self._hand_back)
         except CANNOT as error:
             log.warning("q-%d of session %s cannot be answered here and stays open: %s", query.q, session_id, error)
-            await self._park(session_id, query)
+            await self._unmark(session_id, query, self._park)
         else:
             await self.deliver(session_id, answer)
 
-    async def _park(self, session_id: str, query: Query) -> None:
+    def _park(self, live: Live, query: Query, change: Change) -> None:
         """Leave a query that this process cannot answer after all to whoever can."""
+        del live.working[query.q]
+        change.closed = [query.q]
+        if is_noticed(query.kind, query.to):
+            live.noticed.add(query.q)
+            change.notices = [Notice(query.q, query.kind, query.to, live.opened[query.q].at, query)]
+
+    def _hand_back(self, live: Live, query: Query, change: Change) -> None:
+        """Leave what this process has not begun to whoever begins it."""
+        live.working[query.q] = NOBODY
+        change.effects, change.durable = [Effect(query.q, NOBODY, self._clock.now())], True
+
+    async def _unmark(self, session_id: str, query: Query, how: Callable[[Live, Query, Change], None]) -> None:
+        """Work no longer on a query, which stays open."""
 
         async def act(live: Live) -> None:
             if live.working.get(query.q) != self.worker:
                 return
-            head = live.head
-            del live.working[query.q]
-            change = Change(live.id, head, closed=[query.q])
-            if is_noticed(query.kind, query.to):
-                live.noticed.add(query.q)
-                change.notices = [Notice(query.q, query.kind, query.to, live.opened[query.q].at, query)]
+            head, change = live.head, Change(live.id, live.head)
+            how(live, query, change)
             fence, head.revision = head.revision, head.revision + 1
             head.state = State.RUNNING if live.working else State.PAUSED
             await self._commit(live, change, fence)
@@ -174,8 +193,12 @@ class Dispatch:
         """
 
         async def act(live: Live) -> None:
-            if answer.q in live.opened and not live.head.ended:
+            if answer.q not in live.opened or live.head.ended:
+                return
+            if live.working.get(answer.q, self.worker) == self.worker:
                 await self._sessions.step(live, [answer])
+            else:
+                log.warning("q-%d of session %s was taken over: what came of it here is not kept", answer.q, session_id)
 
         try:
             while True:
@@ -287,7 +310,7 @@ class Dispatch:
         unknown: list[Answer] = []
         for q in orphaned:
             query = live.opened[q].query
-            if doubt.doubtful(query):
+            if doubt.doubtful(query) and live.working.get(q) != NOBODY:
                 if query.rerun is Rerun.NEVER:
                     unknown.append(doubt.unknown(query))
                 else:

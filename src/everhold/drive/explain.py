@@ -18,7 +18,7 @@ from everhold.core.status import Raised, Returned, Stopped
 from everhold.drive.alive import named
 from everhold.drive.live import rebuild
 from everhold.ports.program import Host
-from everhold.ports.store import Record, Worker
+from everhold.ports.store import NOBODY, Record, Worker
 
 _RERUN = {
     Rerun.SAFE: "it is done again",
@@ -113,6 +113,12 @@ class _Told:
 
     def _worked_on(self, entry: Opened, worker: str, since: float) -> None:
         query, row = entry.query, self._workers.get(worker)
+        if worker == NOBODY:
+            self.because.append(
+                f"{query.name or query.kind} ({query.id}) has not begun, since {_span(self._now - since)}."
+            )
+            self.moves.append("The next process that has its program begins it.")
+            return
         where = f"process {row.pid} on {named(row.host)}" if row is not None else "a process"
         what = query.name or query.kind
         if worker in self._living:

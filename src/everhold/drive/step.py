@@ -26,7 +26,7 @@ from everhold.drive.child import child_birth, child_end, child_id
 from everhold.drive.live import Live, advance, count, is_noticed
 from everhold.drive.values import Values
 from everhold.ports.program import Clock
-from everhold.ports.store import Change, Effect, Letter, Notice, Store
+from everhold.ports.store import NOBODY, Change, Effect, Letter, Notice, Store
 
 #: Kinds that the store itself may be able to answer.
 _QUICK: Final = frozenset({Kind.STATE, Kind.SIGNAL})
@@ -71,6 +71,7 @@ class Stepper:
         self._llm = False  # whether model questions are answered here
         self._level = getattr(store, "durability", "mixed")
         self.introduce: Callable[[], Awaitable[None]] | None = None  # called before the first mark is made
+        self.leaving = False  # what is asked of this process from now on is left for others to begin
 
     def answers(self, inline: Callable[[Query], bool]) -> None:
         """From now on, `inline` says whether this process answers a query itself."""
@@ -336,9 +337,11 @@ class Stepper:
                 live.noticed.add(q)
                 notices.append(Notice(q, query.kind, query.to, at, doubt.put(query)))
             elif query.kind is Kind.CALL or self._inline(query):
-                live.working[q] = self._worker
-                effects.append(Effect(q, self._worker, at))
-                said.dispatch.append(query)
+                worker = NOBODY if self.leaving else self._worker
+                live.working[q] = worker
+                effects.append(Effect(q, worker, at))
+                if not self.leaving:
+                    said.dispatch.append(query)
             elif is_noticed(query.kind, query.to):
                 live.noticed.add(q)
                 notices.append(Notice(q, query.kind, query.to, at, query))
