@@ -196,20 +196,38 @@ class Intake:
 
     def enqueue(self, item: Item) -> Receipt:
         """Let something in; the same key, or id, with the same content is what came first."""
-        self._check(item)
-        first = self.items.get(item.id) if item.key is None else self._keyed(item.key) or self.items.get(item.id)
+        first = self._first(item)
         if first is not None:
-            if not same(_content(first), _content(item)):
-                raise InputConflict(item.key or item.id, self.session_id, first.id)
             return Receipt(first, False)
         if self.state in ENDED:
             raise SessionEnded(self.session_id, self.state, "sent anything")
+        return Receipt(self._add(item), True)
+
+    def mark(self, item: Item, end: JSON = None) -> None:
+        """Let something in that is handed over in this very moment: what stays of it is its tombstone.
+
+        Raises `ClaimLost` if it was let in before.
+        """
+        first = self._first(item)
+        if first is not None:
+            raise ClaimLost(self.session_id, first.id)
+        self._end(self._add(item), ItemState.COMPLETED, end)
+
+    def _first(self, item: Item) -> Item | None:
+        """What came before under the same name."""
+        self._check(item)
+        first = self.items.get(item.id) if item.key is None else self._keyed(item.key) or self.items.get(item.id)
+        if first is not None and not same(_content(first), _content(item)):
+            raise InputConflict(item.key or item.id, self.session_id, first.id)
+        return first
+
+    def _add(self, item: Item) -> Item:
         self.seq += 1
         came = msgspec.structs.replace(
             item, seq=self.seq, at=self.now, state=ItemState.WAITING, deferred=False, hold=None, fence=0, end=None
         )
         self._put(came)
-        return Receipt(came, True)
+        return came
 
     def _check(self, item: Item) -> None:
         """Refuse what could not be kept, and a key that may be another's."""
@@ -219,10 +237,6 @@ class Intake:
             raise BadArguments("enqueue", f"whether {item.key!r} has ended is not known: name the key with the act")
         plain([item.id, item.key, item.merge, item.turn, item.available_at], "the item")
         plain(item.body, "the body")
-
-    def mark(self, item: Item, end: JSON = None) -> None:
-        """Let something in that is handed over in this very moment: what stays of it is its tombstone."""
-        self._end(self.enqueue(item).item, ItemState.COMPLETED, end)
 
     # ---- looking
 
@@ -337,9 +351,10 @@ class Intake:
             self._end(item, ItemState.FAILED, end)
         return len(left)
 
-    def vacuum(self) -> int:
-        """Forget what has ended; returns how many."""
-        gone = [item.id for item in self.items.values() if not item.waits]
+    def vacuum(self, before: float | None = None) -> int:
+        """Forget what has ended (and came before a moment, or at it); returns how many."""
+        ended = [item for item in self.items.values() if not item.waits]
+        gone = [item.id for item in ended if before is None or item.at <= before]
         for id in gone:
             del self.items[id]
             self.written[id] = None

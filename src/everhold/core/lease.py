@@ -7,6 +7,7 @@ it is. Time is the store's.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 import msgspec
@@ -70,11 +71,9 @@ class Timings(msgspec.Struct, frozen=True):
     renew: float = 0.0  # 0: a third of `ttl`
 
     def __post_init__(self) -> None:
-        if self.ttl < 0.003 or self.renew < 0 or (self.renew and not 0.001 <= self.renew <= self.ttl / 3):
-            raise BadSetting(
-                "lease",
-                f"{self.ttl} s is too short; it is three times what renews it ({self.renew} s), and 3 ms at least",
-            )
+        if not 0.003 <= self.ttl < inf or not (self.renew == 0 or 0.001 <= self.renew <= self.ttl / 3):
+            why = f"{self.ttl} s, renewed every {self.renew} s: it has to live three times as long, and 3 ms at least"
+            raise BadSetting("lease", why)
 
     @property
     def every(self) -> float:
