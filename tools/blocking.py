@@ -18,7 +18,11 @@ SOURCES = (
 #: The part that keeps schedules and triggers, whose blocking face has a file of its own.
 TIMETABLE = ((HOUSE / "timetable" / "house.py", "Timetable"),)
 #: The handle of a conversation.
-HANDLE = ((HOUSE / "agents" / "session.py", "AgentSession"), (HOUSE / "agents" / "framing.py", "Framing"))
+HANDLE = (
+    (HOUSE / "agents" / "session.py", "AgentSession"),
+    (HOUSE / "agents" / "framing.py", "Framing"),
+    (HOUSE / "agents" / "intake.py", "Waiting"),
+)
 #: What the blocking face writes by hand.
 OWN = {
     "Runtime": {"close"},
@@ -27,6 +31,7 @@ OWN = {
     "Telling": set(),
     "AgentSession": {"fork", "follow", "stream"},
     "Framing": set(),
+    "Waiting": set(),
     "Timetable": set(),
 }
 
@@ -72,6 +77,7 @@ def _signature(node: ast.AsyncFunctionDef) -> str:
 
 def _method(node: ast.AsyncFunctionDef, target: str) -> str:
     args = [*(arg.arg for arg in node.args.args[1:])]
+    args += [f"*{node.args.vararg.arg}"] if node.args.vararg else []
     args += [f"{arg.arg}={arg.arg}" for arg in node.args.kwonlyargs]
     lines = [_signature(node)]
     doc = ast.get_docstring(node)

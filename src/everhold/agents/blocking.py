@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from everhold.agents.intake import NEXT, Busy, Input
 from everhold.agents.session import AgentSession, Turn, Words
 from everhold.agents.state import ReadView, Snapshot, Stored
 from everhold.core.codec import JSON
 from everhold.core.conversation import Conversation
 from everhold.core.graph import Frame, Node
+from everhold.core.intake import Cancelled, Item, Receipt
 from everhold.core.ledger import Ledger
 from everhold.core.turn import Settled
 from everhold.drive.agent.agent import Agent
@@ -75,9 +77,10 @@ class BlockingSession:
         id: str | None = None,
         wait: float | None = None,
         options: Mapping[str, JSON] | None = None,
+        busy: str = Busy.QUEUE,
     ) -> Turn:
         """Say something, and return when the turn has settled or somebody outside has to answer."""
-        return self._wait(self._session.send(content, id=id, wait=wait, options=options))
+        return self._wait(self._session.send(content, id=id, wait=wait, options=options, busy=busy))
 
     def turn(self, input_id: str, *, wait: float | None = None) -> Turn:
         """Wait until the turn of an input has settled, or somebody outside has to answer."""
@@ -164,6 +167,41 @@ class BlockingSession:
     def messages(self, frame: str | None = None) -> list[JSON]:
         """What was said in the current frame, or in an earlier one."""
         return self._wait(self._session.messages(frame))
+
+    def enqueue(
+        self,
+        content: Words,
+        *,
+        key: str | None = None,
+        at: str = NEXT,
+        alone: bool = False,
+        options: Mapping[str, JSON] | None = None,
+        available_at: float = 0.0,
+    ) -> Receipt:
+        """Let something wait for the next turn, or for a checkpoint of the one under way; returns when it is kept."""
+        return self._wait(
+            self._session.enqueue(content, key=key, at=at, alone=alone, options=options, available_at=available_at)
+        )
+
+    def command(self, do: str, *, key: str, reason: str = "") -> Receipt:
+        """Have something done to the conversation when no turn is under way: refresh_tools, reset or compact."""
+        return self._wait(self._session.command(do, key=key, reason=reason))
+
+    def intake(self, *, all: bool = False) -> list[Item]:
+        """What waits to enter the conversation, in order, without what somebody is letting in; or all that is known."""
+        return self._wait(self._session.intake(all=all))
+
+    def cancel(self, *names: str, reason: str = "") -> list[Cancelled]:
+        """Take back what waits, by id or key: the outcomes in the order asked for. What has entered stays."""
+        return self._wait(self._session.cancel(*names, reason=reason))
+
+    def cancel_from(self, anchor: str, *, reason: str = "") -> list[Cancelled]:
+        """Take back an item and all that came after it in its lane; raises `UnknownInput`."""
+        return self._wait(self._session.cancel_from(anchor, reason=reason))
+
+    def input(self, id: str) -> Input:
+        """Where an input stands; raises `UnknownInput` if there was none of that id."""
+        return self._wait(self._session.input(id))
 
     # [[[end]]]
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 from everhold.agents.events import Watch
+from everhold.agents.intake import swept
 from everhold.agents.session import AgentSession
 from everhold.archive import Archive
 from everhold.core.codec import JSON
@@ -18,6 +19,7 @@ from everhold.core.status import Status
 from everhold.drive.agent import inquiry
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.life import INPUT
+from everhold.drive.intake import Drain
 from everhold.ports.attachment import Attachment
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ View = Callable[[], Awaitable[JSON]]
 class Agents(Archive):
     """The part of `Runtime` that holds conversations."""
 
+    _drain: Drain
+
     async def session(self, agent: Agent, id: str, *, residency: str = "all") -> AgentSession:
         """The conversation of this id with an agent; one that was not begun yet begins.
 
@@ -41,6 +45,7 @@ class Agents(Archive):
         known = await _known(runtime, agent, id)
         if known is None:
             known = (await runtime.start(agent(), key=id, wait=0)).session_id
+        runtime._drain.wake(known)  # it may have waited for a process that has the agent
         return AgentSession(runtime, agent, known, residency)
 
     async def attachments(self, session_id: str) -> list[Attachment]:
@@ -76,6 +81,18 @@ class Agents(Archive):
                 if not record.effects:
                     raise UnknownQuery(session_id, key)
                 await asyncio.wait([changed], timeout=1.0)
+
+    async def vacuum(self, session_id: str | None = None, *, older_than: float = 0.0) -> int:
+        """Forget what has ended in the intake of a session, or of all, and is so many seconds old; returns how much.
+
+        A key that is forgotten there is still known to the journal, if what came under it has entered.
+        """
+        return await swept(cast("Runtime", self), session_id, older_than)
+
+    def _let_in(self: Any, ttl: float) -> None:
+        """What waits for sessions is let in here, from now on."""
+        self._drain = Drain(self._sessions, self._runner, self._dispatch.leases.owner, self._dispatch.tasks, ttl=ttl)
+        self._caretaker.chores.append(self._drain.look)
 
     async def _say(self: Any, session_id: str, said: dict[str, JSON]) -> None:
         """Tell a conversation something; it is kept until its program hears it."""

@@ -65,6 +65,12 @@ class Reading:
         """Whether anything was read yet."""
         return self._next > 0
 
+    @property
+    def under_way(self) -> int | None:
+        """The turn that is under way."""
+        graph = self.told.graph
+        return len(self.told.turns) + 1 if graph.tip != graph.leaf else None
+
     def settled(self, input_id: str) -> Settled | None:
         return self.told.settled(input_id)
 

@@ -18,13 +18,15 @@ import msgspec
 
 from everhold.agents.below import LOOK, Changes, asked, asked_anywhere, asked_below, until_asked_below
 from everhold.agents.framing import Framing, checked
+from everhold.agents.intake import Busy, Waiting, busy_of, known, put, still_waits
 from everhold.agents.reading import ALL, Reading
 from everhold.agents.state import ReadView, Snapshot, Stored, adopted, read_view, snapshot, stored
 from everhold.agents.tail import Tail
 from everhold.core.codec import JSON, plain, same
 from everhold.core.conversation import Conversation
-from everhold.core.errors import BadArguments, KeyConflict, SessionEnded, TurnWaiting
+from everhold.core.errors import BadArguments, KeyConflict, SessionBusy, SessionEnded, TurnWaiting
 from everhold.core.graph import Node, NodeKind, blocks, brief, text
+from everhold.core.intake import Item, ItemKind
 from everhold.core.ledger import Ledger
 from everhold.core.message import Message, encode
 from everhold.core.query import FOR_PEOPLE
@@ -65,7 +67,7 @@ class Turn(msgspec.Struct, frozen=True):
         return self.outcome.value if isinstance(self.outcome, Answered) else None
 
 
-class AgentSession(Framing):
+class AgentSession(Framing, Waiting):
     """One conversation."""
 
     def __init__(self, runtime: Runtime, agent: Agent, session_id: str, residency: str = ALL) -> None:
@@ -82,18 +84,31 @@ class AgentSession(Framing):
         id: str | None = None,
         wait: float | None = None,
         options: Mapping[str, JSON] | None = None,
+        busy: str = Busy.QUEUE,
     ) -> Turn:
         """Say something, and return when the turn has settled or somebody outside has to answer.
 
         With an `id`, the same input again is the same turn, also from another process; other words under it are a
-        conflict. Raises `TurnWaiting` while a person is asked something. `options` are laid over those of the session,
-        for this turn only.
+        conflict. `options` are laid over those of the session, for this turn only. `busy` says what to do while a turn
+        is under way: "queue" waits for the next turn (and raises `TurnWaiting` while a person is asked something),
+        "reject" raises `SessionBusy`, "steer" lets that turn hear it, "fork" says it to a fork made at the last turn
+        that has settled: the result then names the fork.
         """
-        said = self._kept(content)
-        if id is None and not self._reading.begun:
-            return await self._ended(await self._say(said, _new(), options, self._tail), self._tail, wait)
-        input_id = await self._say_once(said, id, options)
-        turn = await self.turn(input_id, wait=wait)
+        said, policy = self._kept(content), busy_of(busy)
+        if id is not None and await self._was_said(id, said):
+            return await self.turn(id, wait=wait)
+        input_id = id or _new()
+        if policy is Busy.FORK and id is not None and (fork := await self._fork_of(input_id)) is not None:
+            return await fork.send(said, id=input_id, wait=wait, options=options)
+        read = self._tail if id is None and not self._reading.begun else self._reading
+        if await self._say(input_id, said, options, read):
+            turn = await self._ended(input_id, read, wait)
+        elif policy is Busy.FORK:
+            fork = await self.fork(key=self._fork_key(input_id))
+            return await fork.send(said, id=input_id, wait=wait, options=options)
+        else:
+            await self._say_meanwhile(policy, input_id, said, options)
+            turn = await self._ended(input_id, read, wait, queued=policy is Busy.QUEUE)
         self._same(input_id, said)  # another process may have been quicker
         return turn
 
@@ -102,7 +117,11 @@ class AgentSession(Framing):
         said = self._kept(content)
         watch = self._runtime._watch(self.id, self._viewed)
         await watch.here()
-        input_id = await self._say_once(said, id)
+        input_id = id or _new()
+        known_before = id is not None and await self._was_said(id, said)
+        if not known_before and not await self._say(input_id, said, None):
+            await self._say_meanwhile(Busy.QUEUE, input_id, said, None)
+            await self._entered(input_id)
         if id is not None:
             await self._reading.refresh()
             known = self._reading.settled(input_id)
@@ -123,7 +142,8 @@ class AgentSession(Framing):
             events = until_asked_below(self._runtime, self.id, events)
         async for event in events:
             yield event
-            if event.kind is EventKind.SETTLED and event.settled is not None and event.settled.input == input_id:
+            settled = event.settled
+            if event.kind is EventKind.SETTLED and settled is not None and input_id in (settled.input, *settled.taken):
                 return
             if event.kind in (EventKind.ASKED, EventKind.MODEL_ASKED):
                 waiting = asked(await self._runtime.status(self.id))
@@ -134,8 +154,13 @@ class AgentSession(Framing):
         """Wait until the turn of an input has settled, or somebody outside has to answer."""
         return await self._ended(input_id, self._reading, wait)
 
-    async def _ended(self, input_id: str, read: Reading | Tail, wait: float | None) -> Turn:
-        """The turn of an input as soon as it has settled, or waits for somebody outside."""
+    async def _ended(
+        self, input_id: str, read: Reading | Tail, wait: float | None, *, queued: bool | None = None
+    ) -> Turn:
+        """The turn of an input as soon as it has settled, or waits for somebody outside.
+
+        Raises `InputEnded` if it never will, because it was taken back before it entered.
+        """
         loop = asyncio.get_running_loop()
         deadline = None if wait is None else loop.time() + wait
         while True:
@@ -148,6 +173,8 @@ class AgentSession(Framing):
                 status = await self._runtime.status(self.id)
                 if isinstance(status, Finished):
                     raise SessionEnded(self.id, status.state, "held a conversation with")
+                if queued or (isinstance(read, Reading) and read.input(input_id) is None):
+                    await still_waits(self._runtime, self.id, input_id)
                 open_now, look = asked(status), None
                 if not open_now and isinstance(status, Paused):  # for a session below, or a moment
                     open_now, look = await asked_below(self._runtime, self.id, changes.watch), LOOK
@@ -278,27 +305,59 @@ class AgentSession(Framing):
         """What somebody said, as it is written down."""
         return list(kept(self.agent.plugins, _said(content)))
 
-    async def _say_once(self, said: list[JSON], given_id: str | None, options: Mapping[str, JSON] | None = None) -> str:
-        """Say an input, unless it was said before; returns its id."""
-        if given_id is None:
-            return await self._say(said, _new(), options)
-        if not given_id:
+    async def _was_said(self, input_id: str, said: list[JSON]) -> bool:
+        """Whether an input of this id came before, directly or into the intake; raises if it was another one."""
+        if not input_id:
             raise BadArguments("send", "an id is text, and not empty")
         await self._reading.refresh()
-        if self._reading.input(given_id) is None:
-            return await self._say(said, given_id, options)
-        self._same(given_id, said)
-        return given_id
+        if self._reading.input(input_id) is None:
+            return await known(self._runtime, self.id, input_id, brief(said))
+        self._same(input_id, said)
+        return True
 
     async def _say(
-        self, said: list[JSON], input_id: str, options: Mapping[str, JSON] | None, tail: Tail | None = None
-    ) -> str:
+        self,
+        input_id: str,
+        said: list[JSON],
+        options: Mapping[str, JSON] | None,
+        read: Reading | Tail | None = None,
+    ) -> bool:
+        """Say an input at once; returns whether it was: not while a turn is under way, or something waits before it."""
         more = {} if not options else {"options": checked(options)}
-        await self._refuse_while_asked()
-        if tail is not None:
-            await tail.expect(input_id)
-        await self._runtime._say(self.id, {"id": input_id, "content": brief(said), **more})
-        return input_id
+        if isinstance(read, Tail):
+            await read.expect(input_id)
+        return await self._runtime._drain.hand(self.id, {"id": input_id, "content": brief(said), **more})
+
+    async def _say_meanwhile(
+        self, busy: Busy, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None
+    ) -> None:
+        """Say an input while a turn is under way."""
+        body = {"content": brief(said), **({} if not options else {"options": checked(options)})}
+        if busy is Busy.REJECT:
+            raise SessionBusy(self.id)
+        if busy is Busy.STEER:
+            await self._runtime._say(self.id, {"do": "steer", "id": input_id, **body})
+        else:
+            await self._refuse_while_asked()
+            await put(self._runtime, self.id, Item(input_id, ItemKind.INPUT, body, input_id))
+
+    async def _entered(self, input_id: str) -> None:
+        """Wait until an input has left the intake, or somebody outside has to answer before it can."""
+        while True:
+            with self._runtime._watched(self.id) as change:
+                await self._reading.refresh()
+                if self._reading.input(input_id) is not None or await asked_anywhere(self):
+                    return
+                await still_waits(self._runtime, self.id, input_id)
+                await asyncio.wait([change], timeout=LOOK)
+
+    def _fork_key(self, input_id: str) -> str:
+        return f"{self.id}/{input_id}"
+
+    async def _fork_of(self, input_id: str) -> AgentSession | None:
+        """The fork that was made for an input."""
+        found = await self._runtime.store.find(self._fork_key(input_id))
+        return None if found is None else AgentSession(self._runtime, self.agent, found, self._reading.residency)
 
     def _same(self, input_id: str, said: list[JSON]) -> None:
         """Raise `KeyConflict` if the input of this id was another one."""

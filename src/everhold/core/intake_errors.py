@@ -14,6 +14,26 @@ class InputConflict(UsageError):
         self.key, self.session_id, self.input_id = key, session_id, input_id
 
 
+class UnknownInput(UsageError):
+    code = "unknown_input"
+    hint = "List what waits for the session, and what did: everhold intake SESSION --all"
+
+    def __init__(self, session_id: str, name: str) -> None:
+        super().__init__(f"nothing of the name {name!r} was ever sent to session {session_id!r}")
+        self.session_id, self.name = session_id, name
+
+
+class InputEnded(StateError):
+    code = "input_ended"
+    hint = "It never entered the conversation, and never will. Say it again under another key."
+
+    def __init__(self, session_id: str, input_id: str, state: str, reason: str = "") -> None:
+        super().__init__(
+            f"input {input_id!r} of session {session_id!r} was {state}" + (f": {reason}" if reason else "")
+        )
+        self.session_id, self.input_id, self.state, self.reason = session_id, input_id, state, reason
+
+
 class SessionBusy(StateError):
     code = "session_busy"
     hint = "Wait until its turn has settled, or say what to do with what you send: queue, steer or fork."

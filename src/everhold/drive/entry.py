@@ -11,13 +11,14 @@ An item that cannot be said to an agent fails, with a code and the reason; the o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
 
 from everhold.core.codec import JSON, dumps
 from everhold.core.graph import blocks, brief
-from everhold.core.intake import Boundary, Intake, Item, ItemKind, When
+from everhold.core.intake import MOST, Boundary, Intake, Item, ItemKind, Lane, Slot, When
 
 #: What can be done to a conversation by a command.
 CANCEL_TURN: Final = "cancel_turn"
@@ -46,6 +47,12 @@ def enters(intake: Intake, idle: bool) -> bool:
     """Whether something that waits may enter, as far as can be told without asking the program."""
     free = [item for item in intake.waiting() if item.available_at <= intake.now]
     return any(idle or enters_early(item) for item in free)
+
+
+def joined(intake: Intake) -> int:
+    """How many of the inputs that wait for the next turn are one turn: the first, and those that join it."""
+    waiting = [item for item in intake.waiting(Lane.INPUT) if item.available_at <= intake.now and item.running is None]
+    return min(max(1, len(list(takewhile(lambda item: item.slot is Slot.JOIN, waiting)))), MOST)
 
 
 def enters_early(item: Item) -> bool:

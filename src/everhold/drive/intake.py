@@ -3,7 +3,8 @@
 Rules
   1. Whoever lets something in has the session's lease. What he claims he hands over in a commit that ends it: from
      then on the journal is responsible for it. Where the commit is refused, the claim is given back.
-  2. Where no turn is under way, what comes first is chosen by `Intake.choose`. A turn is told what is meant for it.
+  2. Where no turn is under way, what comes first is chosen by `Intake.choose`: inputs that may join each other are one
+     turn. A turn under way is told what is meant for it.
   3. What waits for a session that has ended fails. What waits for a program that is not here goes on waiting.
   4. One drain at a time for each session, and a few at a time for all: being woken twice is being woken once.
   5. An error never costs an item: it is logged, and whoever looks next tries again.
@@ -27,7 +28,7 @@ from everhold.core.journal import Opened, open_queries
 from everhold.core.lease import TTL, Busy, Fence, Owner
 from everhold.core.query import Answer, Kind
 from everhold.drive.agent.life import INPUT
-from everhold.drive.entry import Plan, cancels, enters, plan
+from everhold.drive.entry import Plan, cancels, enters, joined, plan
 from everhold.drive.live import Live
 from everhold.drive.runner import ABSENT, Runner
 from everhold.drive.sessions import Sessions
@@ -229,7 +230,7 @@ class Drain:
     @staticmethod
     def _next(intake: Intake, fence: Fence, token: str) -> list[Claim]:
         intake.defer()
-        claim = intake.choose(fence, token)
+        claim = intake.choose(fence, token, most=joined(intake))
         return [] if claim is None else [claim]
 
     @staticmethod
