@@ -31,8 +31,8 @@ AT_ONCE: Final = 100
 PATIENCE: Final = 10.0
 #: Seconds that a moment may be late where missed ones do not count.
 GRACE: Final = 60.0
-#: Seconds between two looks whether the session before has ended.
-QUEUED: Final = 1.0
+#: Seconds between two looks whether the session before has ended: a tenth of the time that was waited, within these.
+QUEUED: Final = (1.0, 60.0)
 
 Overlap = Literal["allow", "skip", "queue"]
 CatchUp = Literal["one", "all", "none"]
@@ -226,7 +226,8 @@ class Schedules:
             return _waiting(kept, following)
         if kept.terms.overlap != "allow" and await self._is_under_way(kept.last_session):
             if kept.terms.overlap == "queue":
-                return kept, now + QUEUED
+                waited = (now - (kept.next or now)) / 10
+                return kept, now + min(max(waited, QUEUED[0]), QUEUED[1])
             return _waiting(kept, after(when, moment, kept.since))
         return msgspec.structs.replace(kept, begun=moment, tries=0), now + PATIENCE
 

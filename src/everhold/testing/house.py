@@ -69,12 +69,17 @@ class House(Runtime):
         end = self.still.now() + seconds
         await self.settle()
         passed = -1.0
-        while (due := await self.store.next_due()) is not None and passed < due < end:
+        while (due := await self._due(passed)) is not None and due < end:
             passed = due
             self._to(due + AFTER)
             await self.settle()
         self._to(end)
         await self.settle()
+
+    async def _due(self, after: float) -> float | None:
+        """The earliest moment after another at which something happens by itself."""
+        moments = [await self.store.next_due(), await self.store.next_duty()]
+        return min((at for at in moments if at is not None and at > after), default=None)
 
     def _to(self, moment: float) -> None:
         if moment > self.still.now():

@@ -1,0 +1,407 @@
+"""Schedules: each moment starts one session, whoever looks, whoever dies, and whatever the clock did meanwhile."""
+
+import asyncio
+import datetime as dates
+from zoneinfo import ZoneInfo
+
+import pytest
+
+import everhold
+from everhold.core.errors import (
+    BadArguments,
+    BadSchedule,
+    BadValue,
+    NotAProgram,
+    Outdated,
+    UnknownSchedule,
+    UnknownTimezone,
+)
+from everhold.stores.memory import MemoryStore
+from everhold.stores.sqlite import SQLiteStore
+from everhold.testing.answers import StandIns
+from everhold.testing.clock import ManualClock
+from everhold.testing.house import House, StillClock
+from everhold.timetable import Feed
+from tests.scenario.house import opened
+
+START = dates.datetime(2026, 3, 2, tzinfo=dates.UTC).timestamp()  # a Monday
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+@everhold.program
+async def report(ctx, of: str = "sales", at: str = ""):
+    return f"{of} {at}".strip()
+
+
+@everhold.program
+async def slow(ctx):
+    return await ctx.approval("Go on?")
+
+
+@everhold.program
+async def counter(ctx, ticks: int = 3):
+    return [await ctx.receive("tick") for _ in range(ticks)]
+
+
+class Home:
+    """Runtimes on one store and one clock, in which nothing happens by itself."""
+
+    def __init__(self, store=None, start=START):
+        self.clock = StillClock(start)
+        self.store = store or MemoryStore()
+
+    async def open(self):
+        house = House(self.store, self.clock, StandIns())
+        await house.__aenter__()
+        return house
+
+
+async def started(runtime, name="nightly"):
+    """The moments at which sessions of a schedule were begun, oldest first."""
+    return [info.created_at for info in reversed(await runtime.sessions(labels={"schedule": name}, limit=1000))]
+
+
+async def skip(house, seconds):
+    await house.skip(seconds)
+
+
+async def test_a_month_of_nights():
+    """Thirty days pass in a moment, and each night has one session."""
+    house = await Home().open()
+    await house.schedule("nightly", "0 3 * * *", report(of="nights"))
+    await skip(house, 30 * DAY)
+    found = await started(house)
+    assert [round(at - START) % 86400 for at in found] == [3 * 3600] * 30
+    assert (await house.status((await house.sessions())[0].session_id)).result == "nights"
+
+
+async def test_a_timezone_is_kept_through_the_change_of_clocks():
+    """Three o'clock in Berlin is an hour earlier in summer."""
+    house = await Home(start=dates.datetime(2026, 3, 28, tzinfo=dates.UTC).timestamp()).open()
+    await house.schedule("nightly", "0 3 * * *", report(), timezone="Europe/Berlin")
+    await skip(house, 3 * DAY)
+    berlin = ZoneInfo("Europe/Berlin")
+    walls = [f"{dates.datetime.fromtimestamp(at, berlin):%d %H:%M}" for at in await started(house)]
+    assert walls == ["28 03:00", "29 03:00", "30 03:00"]
+
+
+async def test_every_quarter_of_an_hour():
+    house = await Home().open()
+    await house.schedule("nightly", dates.timedelta(minutes=15), report())
+    await skip(house, 2 * HOUR + 60)
+    assert len(await started(house)) == 8
+
+
+async def test_a_single_moment_comes_once_and_is_remembered():
+    """Said again by the next deploy, it does not come again."""
+    house = await Home().open()
+    when = dates.datetime(2026, 3, 2, 12)
+    await house.schedule("nightly", when, report())
+    await skip(house, DAY)
+    assert len(await started(house)) == 1
+    again = await house.schedule("nightly", when, report())
+    assert (again.state, again.next_at) == ("done", None)
+    await skip(house, DAY)
+    assert len(await started(house)) == 1
+
+
+async def test_the_program_is_told_the_moment():
+    house = await Home().open()
+    await house.schedule("nightly", "0 3 * * *", report, args={"of": "x"}, give="at")
+    await skip(house, DAY)
+    (info,) = await house.sessions()
+    assert (await house.status(info.session_id)).result == "x 2026-03-02T03:00:00+00:00"
+
+
+async def test_the_same_again_changes_nothing_and_another_rhythm_does():
+    house = await Home().open()
+    first = await house.schedule("nightly", "0 3 * * *", report())
+    assert await house.schedule("nightly", "0  3 * * *", report()) == first
+    changed = await house.schedule("nightly", "0 4 * * *", report())
+    assert (first.revision, changed.revision) == (1, 2)
+    assert changed.next_at - first.next_at == HOUR
+
+
+async def test_a_change_computed_from_an_old_revision_is_refused():
+    house = await Home().open()
+    await house.schedule("nightly", "0 3 * * *", report(), revision=0)
+    await house.schedule("nightly", "0 4 * * *", report(), revision=1)
+    with pytest.raises(Outdated, match="revision 2, not 1"):
+        await house.schedule("nightly", "0 5 * * *", report(), revision=1)
+    (found,) = await house.schedules()
+    assert found.when == "0 4 * * * (UTC)"
+
+
+async def test_a_paused_schedule_misses_nothing():
+    """What would have come while it was paused was called off."""
+    house = await Home().open()
+    await house.schedule("nightly", "0 3 * * *", report(), catch_up="all")
+    assert (await house.pause_schedule("nightly")).state == "paused"
+    await skip(house, 5 * DAY)
+    assert await started(house) == []
+    await house.resume_schedule("nightly")
+    await skip(house, 2 * DAY)
+    assert len(await started(house)) == 2
+
+
+async def test_pausing_and_resuming_twice_is_pausing_and_resuming_once():
+    house = await Home().open()
+    await house.schedule("nightly", "0 3 * * *", report())
+    assert (await house.pause_schedule("nightly")).revision == (await house.pause_schedule("nightly")).revision
+    assert (await house.resume_schedule("nightly")).revision == (await house.resume_schedule("nightly")).revision
+
+
+async def test_a_schedule_that_is_gone_starts_nothing():
+    house = await Home().open()
+    await house.schedule("nightly", "0 3 * * *", report())
+    await house.unschedule("nightly")
+    await skip(house, 2 * DAY)
+    assert await started(house) == []
+    assert await house.schedules() == []
+
+
+@pytest.mark.parametrize(("catch_up", "made_up"), [("one", 1), ("all", 3), ("none", 0)])
+async def test_moments_that_nobody_was_there_for(catch_up, made_up):
+    """Three nights without a process: the last is made up, or all, or none; then it goes on as ever."""
+    home = Home()
+    house = await home.open()
+    await house.schedule("nightly", "0 3 * * *", report(), catch_up=catch_up)
+    home.clock.advance(3 * DAY)
+    await house.settle()
+    assert len(await started(house)) == made_up
+    await skip(house, DAY)
+    assert len(await started(house)) == made_up + 1
+
+
+async def test_a_moment_that_is_a_little_late_is_not_missed():
+    house = await Home().open()
+    await house.schedule("nightly", "0 3 * * *", report(), catch_up="none")
+    house.still.advance(3 * HOUR + 30)
+    await house.settle()
+    assert len(await started(house)) == 1
+
+
+@pytest.mark.parametrize(("overlap", "begun"), [("allow", 3), ("skip", 1), ("queue", 1)])
+async def test_moments_that_come_while_the_session_before_goes_on(overlap, begun):
+    house = await Home().open()
+    await house.schedule("nightly", "0 3 * * *", slow(), overlap=overlap, catch_up="all")
+    await skip(house, 3 * DAY)
+    assert len(await started(house)) == begun
+
+
+async def test_what_was_queued_begins_when_the_session_before_has_ended():
+    """Two nights wait; each begins when the one before has ended, and in order."""
+    house = await Home().open()
+    await house.schedule("nightly", "0 3 * * *", slow(), overlap="queue", catch_up="all")
+    await skip(house, 2 * DAY + 4 * HOUR)
+    for number in range(1, 4):
+        sessions = await house.sessions(labels={"schedule": "nightly"})
+        assert len(sessions) == number
+        await house.answer(sessions[0].session_id, True)
+        await skip(house, 61)
+    keys = [info.key.rpartition(":")[2] for info in reversed(await house.sessions())]
+    assert [float(key) - START for key in keys] == [3 * HOUR, 3 * HOUR + DAY, 3 * HOUR + 2 * DAY]
+
+
+async def test_what_was_skipped_goes_on_after_the_session_before():
+    house = await Home().open()
+    await house.schedule("nightly", "0 3 * * *", slow(), overlap="skip")
+    await skip(house, 2 * DAY)
+    (info,) = await house.sessions()
+    await house.answer(info.session_id, True)
+    await skip(house, DAY)
+    assert len(await started(house)) == 2
+
+
+async def test_two_processes_look_and_one_session_begins(tmp_path):
+    """On one SQLite file, in real tasks, at the same moments: a week of hours."""
+    clock = ManualClock(START)
+    async with opened(tmp_path, clock=clock) as one, opened(tmp_path, clock=clock) as two:
+        await one.schedule("nightly", "0 * * * *", report())
+        for hour in range(1, 25):
+            clock.advance(HOUR)
+            for _ in range(2000):
+                if len(await one.sessions(labels={"schedule": "nightly"}, limit=1000)) == hour:
+                    break
+                await asyncio.sleep(0.01)
+        (schedule,) = await two.schedules()
+        assert (len(await started(two)), schedule.problem) == (24, "")
+        keys = {info.key for info in await one.sessions(limit=1000)}
+        assert len(keys) == 24
+
+
+@pytest.mark.parametrize("after", ["decided", "started"])
+async def test_a_process_that_dies_in_the_middle_is_followed_by_another(after, tmp_path):
+    """Whether it had begun the session or only said that it would: there is one, and the schedule moves on."""
+    store = SQLiteStore(tmp_path / "app.db")
+    home = Home(store)
+    dying = await home.open()
+    await dying.schedule("nightly", "0 3 * * *", report())
+    do = dying._schedules._hands.do
+
+    async def die(*given):
+        if after == "started":
+            await do(*given)
+        raise asyncio.CancelledError
+
+    dying._schedules._hands.do = die
+    home.clock.advance(3 * HOUR + 1)
+    with pytest.raises(asyncio.CancelledError):
+        await dying.settle()
+    await dying.die()
+    house = House(store, home.clock, StandIns())
+    house._opened = True
+    await house.settle()
+    assert len(await started(house)) == (after == "started")
+    await skip(house, 60)
+    assert len(await started(house)) == 1
+    (schedule,) = await house.schedules()
+    assert (schedule.last_at, schedule.next_at) == (START + 3 * HOUR, START + 3 * HOUR + DAY)
+
+
+async def test_the_terms_may_change_while_a_moment_is_being_done():
+    """Who began it moves the schedule on to what its author says now."""
+    house = await Home().open()
+    await house.schedule("nightly", "0 3 * * *", report())
+    do = house._schedules._hands.do
+
+    async def changing(*given):
+        await house.schedule("nightly", "0 5 * * *", report(of="new"))
+        return await do(*given)
+
+    house._schedules._hands.do = changing
+    house.still.advance(3 * HOUR + 1)
+    await house.settle()
+    house._schedules._hands.do = do
+    await skip(house, 3 * HOUR)
+    results = [(await house.status(info.session_id)).result for info in reversed(await house.sessions())]
+    assert results == ["sales", "new"]
+
+
+async def test_what_cannot_start_says_why_and_is_tried_again():
+    """The program's parameters have changed: nothing is lost when it is mended."""
+    house = await Home().open()
+    await house.schedule("nightly", "0 3 * * *", report, args={"wrong": 1})
+    await skip(house, 3 * HOUR + 30)
+    (schedule,) = await house.schedules()
+    assert "unexpected keyword argument 'wrong'" in schedule.problem
+    await house.schedule("nightly", "0 3 * * *", report, args={"of": "mended"})
+    await skip(house, HOUR)
+    (info,) = await house.sessions()
+    assert (await house.status(info.session_id)).result == "mended"
+    assert (await house.schedules())[0].problem == ""
+
+
+async def test_a_process_without_the_program_leaves_it_to_one_that_has_it():
+    """It changes nothing, and does not keep others from being done."""
+    home = Home()
+    house = await home.open()
+    await house.schedule("nightly", "0 3 * * *", report())
+    await house.schedule("absent", "0 3 * * *", report())
+    able = house._schedules._hands.able
+    house._schedules._hands.able = lambda deed: False
+    home.clock.advance(3 * HOUR + 1)
+    await house.settle()
+    assert await house.sessions() == []
+    house._schedules._hands.able = able
+    await house.settle()
+    assert len(await house.sessions()) == 2
+
+
+async def test_a_schedule_signals_a_session_once_for_each_moment():
+    house = await Home().open()
+    status = await house.start(counter(), key="count")
+    await house.schedule("ticks", "0 * * * *", Feed("count", signal="tick"))
+    await skip(house, 3 * HOUR + 60)
+    assert (await house.status(status.session_id)).result == [f"2026-03-02T0{hour}:00:00+00:00" for hour in (1, 2, 3)]
+
+
+async def test_a_signal_is_sent_once_also_if_the_process_dies_after_it():
+    """Its key is in the session: who tries again changes nothing."""
+    home = Home()
+    dying = await home.open()
+    await dying.start(counter(2), key="count")
+    await dying.schedule("ticks", "0 * * * *", Feed("count", signal="tick", value="now"))
+    do = dying._schedules._hands.do
+
+    async def die(*given):
+        await do(*given)
+        raise asyncio.CancelledError
+
+    dying._schedules._hands.do = die
+    home.clock.advance(HOUR + 1)
+    with pytest.raises(asyncio.CancelledError):
+        await dying.settle()
+    dying._schedules._hands.do = do
+    await skip(dying, 60)
+    (info,) = await dying.sessions()
+    assert info.state == "paused"
+    await skip(dying, HOUR)
+    assert (await dying.status(info.session_id)).result == ["now", "now"]
+
+
+async def test_feeding_a_session_that_is_not_there_says_so():
+    house = await Home().open()
+    await house.schedule("ticks", "0 * * * *", Feed("nobody", signal="tick"))
+    await skip(house, HOUR + 1)
+    assert "unknown_session" in (await house.schedules())[0].problem
+
+
+async def test_the_next_moments_are_told():
+    house = await Home().open()
+    await house.schedule("nightly", "0 3 * * *", report())
+    assert await house.moments("nightly", 2) == [START + 3 * HOUR, START + 3 * HOUR + DAY]
+    await house.schedule("once", dates.datetime(2026, 3, 3), report())
+    assert await house.moments("once") == [START + DAY]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"name": ""}, BadArguments),
+        ({"name": " "}, BadArguments),
+        ({"name": "a\nb"}, BadArguments),
+        ({"name": "x" * 201}, BadArguments),
+        ({"name": None}, BadArguments),
+        ({"when": "every day"}, BadSchedule),
+        ({"timezone": "Mars/Olympus"}, UnknownTimezone),
+        ({"do": "report"}, NotAProgram),
+        ({"do": None}, NotAProgram),
+        ({"overlap": "sometimes"}, BadArguments),
+        ({"catch_up": "two"}, BadArguments),
+        ({"overlap": "queue", "catch_up": "none"}, BadSchedule),
+        ({"args": {"of": "x"}}, BadArguments),
+        ({"give": "at"}, BadArguments),
+        ({"do": report, "give": "*"}, BadArguments),
+        ({"do": report, "give": 7}, BadArguments),
+        ({"do": report, "args": {"of": object()}}, BadValue),
+        ({"do": Feed(""), "when": "0 3 * * *"}, BadArguments),
+        ({"do": Feed("x", signal=3)}, BadArguments),
+        ({"do": Feed("x"), "title": "t"}, BadArguments),
+        ({"do": Feed("x", value={1})}, BadValue),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_and_nothing_is_kept(wrong, error):
+    house = await Home().open()
+    given = {"name": "nightly", "when": "0 3 * * *", "do": report()} | wrong
+    with pytest.raises(error):
+        await house.schedule(given.pop("name"), given.pop("when"), given.pop("do"), **given)
+    assert await house.schedules() == []
+
+
+async def test_a_schedule_that_is_not_there_is_told():
+    house = await Home().open()
+    for act in (house.pause_schedule, house.resume_schedule, house.unschedule, house.moments):
+        with pytest.raises(UnknownSchedule):
+            await act("nightly")
+
+
+async def test_three_hundred_schedules_are_all_listed_and_done():
+    house = await Home().open()
+    for number in range(300):
+        await house.schedule(f"s{number:03}", "0 3 * * *", report())
+    assert len(await house.schedules()) == 300
+    assert len(await house.schedules("s29")) == 10
+    await skip(house, 4 * HOUR)
+    assert len(await house.sessions(limit=1000)) == 300
