@@ -27,8 +27,8 @@ _NONE: Mapping[str, int] = MappingProxyType({})
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs run at once in one process: of one session, of one program, of one tool.
 
-    A program is named as `everhold programs` names it, or by its reference; a tool or function by its name, and
-    questions to models are `llm`. What is not named has no limit but that of its session.
+    Programs, tools and functions are named by their names, or as `module:name`; questions to models are `llm`. What is
+    not named has no limit but that of its session.
     """
 
     session: int | None = None
@@ -171,6 +171,12 @@ class Gate:
 
     def _places(self, job: Job) -> list[tuple[str, str]]:
         """The limits that concern a job."""
-        programs = [name for name in (job.program, job.program.rpartition(":")[2]) if name in self._limits.program]
-        tools = [job.tool] if job.tool in self._limits.tool else []
-        return [*(("program", name) for name in dict.fromkeys(programs)), *(("tool", name) for name in tools)]
+        return [
+            (kind, name)
+            for kind, whole, limits in (
+                ("program", job.program, self._limits.program),
+                ("tool", job.tool, self._limits.tool),
+            )
+            for name in dict.fromkeys((whole, whole.rpartition(":")[2]))
+            if name in limits
+        ]

@@ -255,9 +255,9 @@ class Runner:
             pass
 
     async def _on_time(self, live: Live) -> None:
-        """Fire the timers and expire the queries whose time was before now."""
-        due = live.head.due_at
-        while due is not None and due < (now := self._clock.now()) and not live.head.ended:
+        """Fire the timers and expire the queries whose time was before now; others have turns of their own."""
+        due, now = live.head.due_at, self._clock.now()
+        while due is not None and due < now and not live.head.ended:
             answers = []
             for q, entry in live.expiring.items():
                 expires = entry.query.expires_at

@@ -29,7 +29,7 @@ from everhold.drive.dispatch import Dispatch
 from everhold.drive.gate import Gate, Limits
 from everhold.drive.sessions import Sessions
 from everhold.ports.program import Clock
-from everhold.ports.store import LOOK_EVERY, Record
+from everhold.ports.store import LOOK_EVERY, NOBODY, Record
 
 log = logging.getLogger("everhold")
 
@@ -267,7 +267,7 @@ class Worker:
                     return self._is_busy(session_id)
                 if record is not None and act is not None:
                     moved = await self._caretaker.one(record, act)
-                    self._count(session_id, moved, act)
+                    self._count(record, moved, act)
                 await self._while_it_works(session_id)
         except UnknownSession:
             pass
@@ -278,10 +278,10 @@ class Worker:
             if moved or self._waiting:
                 self._caretaker.poke()
 
-    def _count(self, session_id: str, moved: bool, act: Act) -> None:
+    def _count(self, record: Record, moved: bool, act: Act) -> None:
         self.moved += moved
-        if moved and act == self._dispatch.recover:
-            self._say("took_up", "taken up from a worker that is gone", session_id)
+        if moved and act == self._dispatch.recover and any(effect.worker != NOBODY for effect in record.effects):
+            self._say("took_up", "taken up from a worker that is gone", record.birth.id)
 
     async def _while_it_works(self, session_id: str) -> None:
         """Hold on while this process works on what the session asked."""
