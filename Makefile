@@ -9,10 +9,12 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
+# Tests start hundreds of processes, which read the bytecode that is written once (tests/conftest.py says until when).
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check fix bench soak pins
-.PHONY: formatted linted typed layered fresh sized cover test-pythons
+.PHONY: formatted linted typed layered fresh sized compiled cover test-pythons
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' Makefile
@@ -23,12 +25,12 @@ demo: $(VENV)/base.stamp ## a program that you may kill, in two minutes
 	@$(BIN)/python -m everhold demo
 
 test: check cover ## everything: check, all tests, the loop on every Python found
-	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not soak and not alone"
+	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not soak and not alone" --ignore=tests/unit/core
 	$(PYTEST) -n 0 -m "alone and not soak" || [ $$? -eq 5 ]
 	@$(MAKE) --no-print-directory test-pythons
 
 check: setup ## format, lint, types, layers, docs freshness, sizes; under 30 s
-	@$(MAKE) --no-print-directory --keep-going formatted linted typed layered fresh sized
+	@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) formatted typed linted layered fresh sized
 
 fix: setup ## repair what tools can repair: format, lint, generated docs
 	$(BIN)/ruff format --quiet .
@@ -38,8 +40,8 @@ fix: setup ## repair what tools can repair: format, lint, generated docs
 bench: setup ## measure, beside the peers; writes docs/benchmarks.md
 	$(BIN)/python -m bench --write-docs
 
-soak: setup ## the long fault tests
-	$(PYTEST) tests/fault -m soak --timeout 0
+soak: setup ## the long tests
+	$(PYTEST) -m soak --timeout 0
 
 formatted: setup
 	$(BIN)/ruff format --check --quiet .
@@ -59,9 +61,12 @@ fresh: setup
 sized: setup
 	$(BIN)/python tools/sizes.py
 
-# The core is small and pure enough that every branch of it can be tested, so every branch is.
-cover: setup
-	$(PYTEST) -q tests/unit/core --cov=everhold.core --cov-branch --cov-fail-under=100
+compiled: setup
+	@$(BIN)/python -m compileall -q -j $(JOBS) src tests tools
+
+# The core is small and pure enough that every branch of it can be tested, so every branch is: here, and only here.
+cover: compiled
+	$(PYTEST) -q -n $(JOBS) tests/unit/core --cov=everhold.core --cov-branch --cov-fail-under=100
 
 test-pythons: setup
 	$(BIN)/python tools/pythons.py
@@ -78,7 +83,7 @@ $(VENV)/base.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) --editable .
 	@touch $@
 
-$(VENV)/dev.stamp: $(VENV)/base.stamp
-	@echo "installing the tools into $(VENV), a minute the first time"
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing everhold and the tools into $(VENV), a minute the first time"
 	@$(PIP) --editable '.[dev]'
-	@touch $@
+	@touch $(VENV)/base.stamp $@

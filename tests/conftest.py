@@ -7,8 +7,11 @@ time: a busy machine is not a failure.
 """
 
 import asyncio
+import gc
 import inspect
+import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -22,6 +25,14 @@ for one, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT,
 
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+
+def pytest_collection_finish() -> None:
+    """From here on no bytecode is written: tests change files faster than it notices. What is here now stays here."""
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,7 +2,8 @@
 
 The deterministic loop stands on asyncio's insides, which differ between versions, so its table is tested
 on each. An interpreter counts when it starts, is 3.11 or newer, has sqlite3, and is not a version already
-covered. Each gets a small environment under .venvs/, kept until pyproject.toml or the pins change.
+covered. Each gets a small environment under .venvs/, kept until pyproject.toml or the pins change. They run side by
+side, and each tells what it has to tell when it is done.
 """
 
 import json
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,12 +70,32 @@ def environment(full: str, executable: str) -> Path:
     sources = [ROOT / "pyproject.toml", ROOT / "constraints.txt", Path(__file__)]
     if stamp.exists() and stamp.stat().st_mtime > max(source.stat().st_mtime for source in sources):
         return python
-    subprocess.run([executable, "-m", "venv", "--clear", str(home)], check=True)
-    install = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    # Our own pip installs there: unpacking another one takes longer than the tests do.
+    subprocess.run([executable, "-m", "venv", "--clear", "--without-pip", str(home)], check=True)
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+    ]
     pins = ["--constraint", str(ROOT / "constraints.txt")]
     subprocess.run([*install, *pins, "--editable", str(ROOT), *NEEDS], check=True)
     stamp.touch()
     return python
+
+
+def tried(full: str, executable: str) -> tuple[str, str, bool]:
+    """Run the tests on one interpreter; returns its version, what it said, and whether all is well."""
+    python = environment(full, executable)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    # Xdist is there for its markers; a few seconds of tests need no workers.
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS, f"--ignore={APART}"]
+    done = subprocess.run(command, cwd=ROOT, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return full, done.stdout, done.returncode == 0
 
 
 def main() -> int:
@@ -86,14 +108,12 @@ def main() -> int:
         print(f"pythons: only {here} is here; the loop was not run on any other version")
         return 0
     failed = []
-    for full, executable in found.values():
-        print(f"pythons: {TESTS} on {full}", flush=True)
-        python = environment(full, executable)
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        # Xdist is there for its markers; a few seconds of tests need no workers.
-        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS, f"--ignore={APART}"]
-        if subprocess.run(command, cwd=ROOT, env=clean).returncode:
-            failed.append(full)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for one in as_completed([pool.submit(tried, *each) for each in found.values()]):
+            full, said, is_well = one.result()
+            print(f"pythons: {TESTS} on {full}\n{said}", flush=True)
+            if not is_well:
+                failed.append(full)
     ran = ", ".join(full for full, _ in found.values())
     print(f"pythons: {here} is in use; also ran {ran}; " + (f"failed: {', '.join(failed)}" if failed else "all passed"))
     return 1 if failed else 0

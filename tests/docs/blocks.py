@@ -51,14 +51,20 @@ CHANGING = (
 )
 PYTEST = "-p no:cacheprovider -p no:randomly -p everhold.testing.plugin"
 CLAUDE = """#!/bin/sh
-sleep 1
+touch ~/asked
+[ -e ~/waited-for ] && rm ~/waited-for && /bin/sleep 20
 case "$(cat)" in
 *"came back"*) echo "Damaged on arrival." ;;
-*beginning*) sleep 1; echo "A fox found a clock." ;;
-*middle*) sleep 1; echo "It ticked only at night." ;;
-*"the end of"*) sleep 1; echo "Since then the fox sleeps by day." ;;
+*beginning*) echo "A fox found a clock." ;;
+*middle*) echo "It ticked only at night." ;;
+*"the end of"*) echo "Since then the fox sleeps by day." ;;
 *) echo "They leave when the shops close." ;;
 esac
+"""
+# A page sleeps until its model is at work, which then takes its time: on a busy machine too.
+SLEEP = """#!/bin/sh
+touch ~/waited-for
+for _ in $(seq 600); do [ -e ~/asked ] && break; /bin/sleep 0.1; done
 """
 LUA = """
 import sys, everhold
@@ -98,6 +104,7 @@ class Reader:
         bin_.mkdir()
         for name, text in {
             "claude": CLAUDE,
+            "sleep": SLEEP,
             "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
             "everhold": f'#!/bin/sh\nexec {sys.executable} -m everhold "$@"\n',
             "pytest": f'#!/bin/sh\nexec {sys.executable} -m pytest {PYTEST} "$@"\n',
@@ -154,7 +161,7 @@ class Reader:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=60,
+            timeout=240,
         )
         waits = "waiting · " in done.stderr and "Traceback" not in done.stderr
         assert done.returncode == 0 or waits, f"{block.text}\n{done.stdout}{done.stderr}"
@@ -167,7 +174,7 @@ class Reader:
             input=block.text,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
         )
         assert done.returncode == 0, f"{block.text}\n{done.stderr}"
 
@@ -201,7 +208,7 @@ class Reader:
             os.chdir(self.cwd)
             os.execve("/bin/bash", ["bash", "-c", command], self.env)
         ioctl(terminal, TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-        seen, waiting, deadline = "", list(answers), time.monotonic() + 60
+        seen, waiting, deadline = "", list(answers), time.monotonic() + 240
         while time.monotonic() < deadline:
             if not select.select([terminal], [], [], 0.1)[0]:
                 if PROMPT.match(_plain(seen).rpartition("\n")[2]):

@@ -11,6 +11,7 @@ import pytest
 
 from tools.rows import DEFECTS, ROWS, mended, shown
 
+pytestmark = pytest.mark.xdist_group("coverage")  # reading all tests takes seconds: once is enough
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "coverage.md").read_text()
 
@@ -28,9 +29,9 @@ def test_a_defect_is_named_by_a_test(defect: int) -> None:
 def test_the_page_names_tests_that_exist_and_are_not_skipped() -> None:
     named = re.findall(r"`([\w/]+\.py)::(\w+)`", PAGE)
     assert len(named) > 2 * len(ROWS)
+    nodes = {file: [*ast.walk(ast.parse((ROOT / "tests" / file).read_text()))] for file in {file for file, _ in named}}
     for file, name in named:
-        tree = ast.parse((ROOT / "tests" / file).read_text())
-        found = [node for node in ast.walk(tree) if getattr(node, "name", "") == name]
+        found = [node for node in nodes[file] if getattr(node, "name", "") == name]
         assert len(found) == 1, (file, name)
         marks = " ".join(ast.unparse(mark) for mark in found[0].decorator_list)  # type: ignore[attr-defined]
         assert "skip" not in marks and "xfail" not in marks, (file, name)

@@ -212,14 +212,21 @@ FLOW = [
 ]
 
 
-@pytest.mark.timeout(300)
-def test_a_server_that_is_killed_between_any_two_calls_is_not_missed(house):
-    """Each call of a flow goes to a new server; the one before was killed."""
-    book = Book(house)
-    for row in FLOW:
-        wire = house.serve()
+#: The places in the flow after which something else is half done: a question, a batch, a fork, a link, a package.
+HALF_DONE = (0, 2, 6, 10, 16, 17)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("places", [HALF_DONE, pytest.param(range(len(FLOW)), marks=pytest.mark.soak)], ids=len)
+def test_a_server_that_is_killed_between_any_two_calls_is_not_missed(house, places):
+    """Each call of a flow after one of these places goes to a new server; the one before was killed."""
+    book, wire = Book(house), house.serve()
+    for place, row in enumerate(FLOW):
         check(wire, book, row)
-        wire.kill()
+        if place in places:
+            wire.kill()
+            wire = house.serve()
+    wire.kill()
 
 
 def test_an_answer_whose_result_was_lost_can_be_sent_again(house):

@@ -281,8 +281,9 @@ def shop(folder: Path, version: str) -> Path:
 
 @pytest.fixture
 def python(tmp_path: Path) -> str:
-    """A Python with an environment of its own, which has everhold and its libraries, and pip."""
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True, capture_output=True)
+    """A Python with an environment of its own, which has everhold and its libraries, pip among them."""
+    words = [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")]
+    subprocess.run(words, check=True, capture_output=True)
     own = next((tmp_path / "venv").glob("lib/python*/site-packages"))
     paths = [path for path in sys.path if path.endswith("src")] + [sysconfig.get_path("purelib")]
     (own / "ours.pth").write_text("\n".join(paths))

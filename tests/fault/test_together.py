@@ -56,14 +56,22 @@ def checked(record: Record, people: int, rounds: int) -> list[str]:
     return [words[-1] for words in said]
 
 
-@pytest.mark.parametrize(("people", "meetings", "rounds"), [(2, 40, 20), (8, 20, 10)])
+@pytest.mark.parametrize(
+    ("people", "meetings", "rounds"),
+    [
+        (2, 20, 15),
+        (8, 10, 6),
+        pytest.param(2, 40, 20, marks=pytest.mark.soak),
+        pytest.param(8, 20, 10, marks=pytest.mark.soak),
+    ],
+)
 async def test_processes_answer_the_same_and_different_sessions(
     nursery: Nursery, tmp_path: Path, people: int, meetings: int, rounds: int
 ) -> None:
-    """800 rounds of two processes and 200 of eight: each one's answer is accepted, and one wins where they compete."""
+    """Rounds of two processes and of eight: each one's answer is accepted, and one wins where they compete."""
     path = tmp_path / "crowd.db"
     assert nursery.run("prepare", path=str(path), meetings=meetings, rounds=rounds, people=people)[0] == 0
-    printed = crowded(nursery, path, people, meetings=meetings, rounds=rounds, rungs=60)
+    printed = crowded(nursery, path, people, meetings=meetings, rounds=rounds, rungs=meetings)
     records = await sound(path)
     winners = {
         (record.birth.id, words)
