@@ -40,7 +40,7 @@ GROUPS: Final = {
         "info": "tell",
         "doctor": "tell",
     },
-    "Answer": {"inbox": "look", "answer": "answer", "signal": "answer", "cancel": "answer"},
+    "Answer": {"inbox": "look", "answer": "answer", "signal": "answer", "cancel": "answer", "outbox": "outbox"},
     "Keep": {"export": "move", "import": "move", "delete": "keep", "db": "keep", "pkg": "pkg"},
 }
 
@@ -69,6 +69,7 @@ HELP: Final = {
     "answer": "Answer a question; without a VALUE you are asked at the terminal.",
     "signal": "Send a signal; it is kept until the program receives it.",
     "cancel": "Stop a session and its children.",
+    "outbox": "List what people were told, or could not be; tell them again.",
     "export": "Write sessions and their children to a file.",
     "import": "Take in the sessions of an exported file; they go on here.",
     "delete": "Forget a session for good.",

@@ -62,6 +62,7 @@ EVERYTHING = [
     ["show", "seven"],
     ["explain", "seven"],
     ["inbox"],
+    ["outbox"],
     ["usage"],
     ["info"],
     ["doctor"],
