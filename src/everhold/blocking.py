@@ -272,6 +272,10 @@ class BlockingRuntime(BlockingTimetable):
         """Give the result of a call that finishes later, by its idempotency key; see `Later`."""
         return self._wait(self._runtime.complete(session_id, key, value, error=error, by=by))
 
+    def vacuum(self, session_id: str | None = None, *, older_than: float = 0.0) -> int:
+        """Forget what has ended in the intake of a session, or of all, and is so many seconds old; returns how much."""
+        return self._wait(self._runtime.vacuum(session_id, older_than=older_than))
+
     def find(self, name: str) -> SessionId:
         """The session that is meant by its id, by the beginning of it, by its key, or by "@last", the newest."""
         return self._wait(self._runtime.find(name))
