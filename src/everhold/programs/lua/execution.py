@@ -13,7 +13,6 @@ Rules
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
@@ -79,7 +78,7 @@ class LuaExecution:
         self._llm_asked = 0
         self._strands: list[Strand] = []
         self._pending: dict[int, tuple[Wait, int]] = {}
-        self._ready: deque[tuple[Strand, Given]] = deque()
+        self._ready: list[tuple[Strand, Given]] = []
         self._only: Query | None = None  # open, if nothing else is and nothing limits it: then it is not in `_pending`
         self._asked: list[Query] = []
         self._withdrawn: list[int] = []
@@ -249,7 +248,7 @@ class LuaExecution:
 
     def _drain(self) -> None:
         while self._ready and self._outcome is None:
-            strand, given = self._ready.popleft()
+            strand, given = self._ready.pop(0)
             self._run(strand, given)
 
     def _run(self, strand: Strand, given: Given) -> None:
@@ -399,7 +398,7 @@ class LuaExecution:
         if strand not in self._strands:
             return
         self._strands.remove(strand)
-        self._ready = deque(entry for entry in self._ready if entry[0] is not strand)
+        self._ready = [entry for entry in self._ready if entry[0] is not strand]
         if isinstance(strand.waits, Fork):
             for child in strand.waits.children:
                 self._abandon(child)

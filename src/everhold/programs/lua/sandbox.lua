@@ -42,7 +42,7 @@ local base = {
   type = type, utf8 = {},
 }
 local main -- the coroutine in which the program runs
-local deadline, overtime = 0.0, false
+local deadline, allowed, overtime = nil, 0.0, false
 
 local function settled(ok, ...)
   if ok then
@@ -74,8 +74,16 @@ local function lazy(chunk, name)
   end
 end
 
+-- Whether the time is over. It begins with the first look at the clock, which is a call of the system: most steps are too
+-- short for one.
+local function is_over()
+  local now = clock()
+  deadline = deadline or now + allowed
+  return now > deadline
+end
+
 local function strike()
-  if overtime or clock() > deadline then
+  if overtime or is_over() then
     overtime = true
     error(OVERTIME, 0)
   end
@@ -97,7 +105,7 @@ end
 
 -- What came of a protected call. Where memory is short each failure takes long, so that the hook alone comes too late.
 local function caught(ok, ...)
-  if overtime or not ok and clock() > deadline then
+  if overtime or not ok and is_over() then
     leave()
   end
   return ok, ...
@@ -227,7 +235,11 @@ end
 function alc.llm(prompt, opts)
   prompt = words(prompt, "alc.llm: prompt")
   if opts == nil or opts == NULL then
-    return (request("llm", prompt))
+    local ok, answer = yield(REQUEST, "llm", prompt)
+    if ok then
+      return answer
+    end
+    error(answer, 0)
   end
   return (request("llm", prompt, part("bridge").options(opts, "alc.llm")))
 end
@@ -385,9 +397,9 @@ local function answered(ok, tag, kind, ...)
 end
 
 -- Go on, until the program asks something or ends: whether it said anything, and what it asks.
-local function go(now, allowed, ...)
+local function go(now, seconds, ...)
   if now then
-    kit.now, deadline = now, clock() + allowed
+    kit.now, deadline, allowed = now, nil, seconds
   end
   return answered(resume(main, ...))
 end
