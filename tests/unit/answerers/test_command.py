@@ -209,7 +209,7 @@ async def test_cancelling_a_command_that_cannot_start():
 @pytest.mark.parametrize("then", ["wait", "exit"])
 async def test_what_left_the_group_holds_nobody_up(then, tmp_path, monkeypatch):
     """A daemon that keeps the pipes open cannot keep the answerer waiting, whoever started it."""
-    monkeypatch.setattr("everhold.answerers.command._PATIENCE", 0.1)
+    monkeypatch.setattr("everhold.answerers.process.PATIENCE", 0.1)
     begun = time.monotonic()
     pid = await timed_out(tmp_path / "pid", f"setsid sh -c 'echo $$ > PID; exec sleep 600' & {then}")
 
