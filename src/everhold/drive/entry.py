@@ -52,6 +52,8 @@ def enters(intake: Intake, idle: bool) -> bool:
 def joined(intake: Intake) -> int:
     """How many of the inputs that wait for the next turn are one turn: the first, and those that join it."""
     waiting = [item for item in intake.waiting(Lane.INPUT) if item.available_at <= intake.now and item.running is None]
+    if not waiting:
+        return MOST
     return min(max(1, len(list(takewhile(lambda item: item.slot is Slot.JOIN, waiting)))), MOST)
 
 

@@ -62,7 +62,7 @@ class Drain:
         self._sessions, self._runner, self._store = sessions, runner, sessions.store
         self.owner, self._ttl = owner, ttl
         self._tasks = tasks  # of the house, which waits for them when it is closed
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Task[bool]] = {}
         self._again: set[str] = set()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._vain: dict[str, object] = {}  # sessions that nothing could enter, and how they stood then
@@ -76,28 +76,33 @@ class Drain:
         self._see_to(session_id)
 
     async def look(self, now: float) -> bool:
-        """See to all sessions for which something waits that nobody sees to."""
+        """See to all sessions for which something waits that nobody sees to; returns whether anything was let in."""
         ready = await self._store.ready(LOOK + len(self._vain))
-        self._vain = {each: self._vain[each] for each in ready if each in self._vain}
-        for session_id in ready:
-            self._see_to(session_id)
-        return False
+        mine = [each for each in self._sessions.jobs if each not in ready]  # whoever works on it sees to it
+        self._vain = {each: self._vain[each] for each in (*ready, *mine) if each in self._vain}
+        tasks = {self._see_to(session_id) for session_id in (*ready, *mine)}
+        if not tasks:
+            return False
+        done, _ = await asyncio.wait(tasks)
+        return any(not task.cancelled() and task.result() for task in done)
 
     async def rest(self) -> None:
         """Wait until nothing is being let in any more."""
         while self._running:
             await asyncio.wait(set(self._running.values()))
 
-    def _see_to(self, session_id: str) -> None:
-        if session_id in self._running:
+    def _see_to(self, session_id: str) -> asyncio.Task[bool]:
+        running = self._running.get(session_id)
+        if running is not None:
             self._again.add(session_id)
-            return
+            return running
         task = asyncio.get_running_loop().create_task(self._drain(session_id))
         self._running[session_id] = task
         self._tasks.add(task)
         task.add_done_callback(functools.partial(self._done, session_id))
+        return task
 
-    def _done(self, session_id: str, task: asyncio.Task[None]) -> None:
+    def _done(self, session_id: str, task: asyncio.Task[bool]) -> None:
         self._tasks.discard(task)
         self._running.pop(session_id, None)
         again = session_id in self._again
@@ -105,15 +110,18 @@ class Drain:
         if again and not task.cancelled():
             self._see_to(session_id)
 
-    async def _drain(self, session_id: str) -> None:
+    async def _drain(self, session_id: str) -> bool:
+        """Let in all that may enter; returns whether anything did."""
+        entered = False
         async with self._places:
             try:
                 while await self._one(session_id):
-                    pass
+                    entered = True
             except UnknownSession:
                 pass  # it was deleted, and what waited with it
             except Exception:
                 log.exception("what waits for session %s could not be let in", session_id)
+        return entered
 
     # ---- handing over at once
 
