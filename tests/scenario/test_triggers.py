@@ -419,3 +419,10 @@ async def test_many_triggers_of_one_event_are_all_served():
     done = await house.emit("order.paid", {"order": "7"})
     assert len(done.handovers) == 150
     assert set(states(done)) == {"started"}
+
+
+async def test_fields_that_a_program_does_not_take_are_left_out():
+    house = await house_of()
+    await house.on("order.paid", ship)
+    done = await house.emit("order.paid", {"order": "7", "tier": "gold"})
+    assert states(done) == ["started"]

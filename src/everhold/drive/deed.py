@@ -6,6 +6,7 @@ Each deed is done under a key of its own, and once: whoever does it again under 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import Parameter, Signature
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -99,8 +100,8 @@ def _feed(given: Feed, more: object) -> Feed:
     return given
 
 
-def arguments(start: Start, happened: JSON) -> dict[str, JSON]:
-    """The arguments of a session that is begun now."""
+def arguments(start: Start, happened: JSON, signature: Signature) -> dict[str, JSON]:
+    """The arguments of a session that is begun now; of the fields of what happened, those that the program takes."""
     if not start.give:
         return dict(start.args)
     if start.give != FIELDS:
@@ -109,7 +110,9 @@ def arguments(start: Start, happened: JSON) -> dict[str, JSON]:
         return dict(start.args)
     if not isinstance(happened, dict):
         raise BadArguments(start.program, "its arguments are the fields of the payload, which is no object")
-    return {**start.args, **happened}
+    taken = signature.parameters
+    takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in taken.values())
+    return {**start.args, **{name: value for name, value in happened.items() if takes_all or name in taken}}
 
 
 def told(error: Exception) -> str:

@@ -209,7 +209,7 @@ class Schedules:
             done = await self._hands.do(kept.terms.do, key, happened, {KIND: duty.id})
         except Exception as error:
             problem, tries = told(error), kept.tries + 1
-            log.warning("schedule %s: %s", duty.id, problem)
+            log.log(logging.WARNING if tries == 1 else logging.INFO, "schedule %s: %s", duty.id, problem)
             await self._write(duty, msgspec.structs.replace(kept, problem=problem, tries=tries), now + waits(tries))
             return True
         await self._write(duty, _moved_on(kept, kept.begun, done.session_id))

@@ -277,8 +277,8 @@ class Triggers:
             )
         except Exception as error:
             problem, tries = told(error), told_.tries + 1
-            log.warning("event %s, trigger %s: %s", event, name, problem)
             over = tries >= TRIES
+            log.log(logging.WARNING if over else logging.INFO, "event %s, trigger %s: %s", event, name, problem)
             fresh = msgspec.structs.replace(
                 told_, tries=tries, error=problem, state="failed" if over else "waiting", at=now
             )

@@ -110,9 +110,9 @@ class Timetable:
     ) -> Trigger:
         """Start a session, or feed one, whenever an event is emitted; the same again changes nothing.
 
-        `do` is a program (with `args`), a call, or a `Feed`. The fields of the payload are its arguments, unless
-        `give` names one that is given the payload as a whole; empty: it is given nothing. `where` says which fields of
-        the payload must have which values. With `revision`, the trigger has to be at it.
+        `do` is a program (with `args`), a call, or a `Feed`. The fields of the payload are its arguments, as far as it
+        takes them, unless `give` names one that is given the payload as a whole; empty: it is given nothing. `where`
+        says which fields of the payload must have which values. With `revision`, the trigger has to be at it.
         """
         fed = isinstance(do, Feed)
         wanted = deed(do, give="" if fed and give == FIELDS else give, args=args, title=title, labels=labels)
@@ -190,7 +190,8 @@ class Hands:
         found = await self._runtime.store.find(key)
         if found is not None:
             return Done(found, False)
-        call = self._program(deed.program)(**arguments(deed, happened))
+        program = self._program(deed.program)
+        call = program(**arguments(deed, happened, program.signature))
         told = {**labels, **deed.labels}
         try:
             status = await self._runtime.start(call, key=key, title=deed.title, labels=told, wait=0)
