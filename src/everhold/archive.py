@@ -29,13 +29,15 @@ from everhold.drive import redact as redaction
 from everhold.drive import transfer, view
 from everhold.drive.check import Checked, Report
 from everhold.drive.exported import Header
+from everhold.drive.keeper import Keeper
 from everhold.drive.meant import meant
-from everhold.drive.sweep import Swept, sweep, swept_states
+from everhold.drive.sweep import Plan, Swept, plan_ages, sweep
 from everhold.drive.transfer import Exported, File, Imported
 from everhold.drive.view import Step
+from everhold.packages.retention import retention
 from everhold.packages.settings import Settings
 from everhold.ports.program import Clock
-from everhold.ports.store import Filter, Problem, Progress, Store
+from everhold.ports.store import Filter, Problem, Progress, Reclaimed, Store
 
 _UNSET: Any = msgspec.UNSET
 _LIVE = (State.RUNNING, State.PAUSED)
@@ -203,25 +205,66 @@ class Archive:
         self,
         states: str | Iterable[str] = (),
         *,
-        older_than: float | None = None,
+        older_than: float | Mapping[str, float] | None = None,
         keep_last: int | None = None,
+        per_program: bool = False,
         program: str | None = None,
         labels: Mapping[str, str] | None = None,
+        intake: float | None = None,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Swept:
         """Delete sessions that have ended (completed or cancelled, unless `states` says otherwise).
 
-        Say how long ago they last moved, in seconds, or how many of them, the newest, shall stay, or both.
+        Say how long ago they last moved, in seconds, for all or by state (`{"completed": 2592000, "failed": …}`), or
+        how many of them, the newest, shall stay (`per_program`: of each program), or both; without either, the
+        settings say it. `intake` forgets, after so many seconds, what has ended in the intakes of the others. Raises
+        `SweepFailed`, with the report so far, if the store fails in the middle.
         """
-        if older_than is None and keep_last is None:
-            raise BadArguments("sweep", "say older_than or keep_last; nothing is deleted unasked")
+        plan = self._plan(states, older_than, keep_last, per_program, program, labels, intake)
+        return await sweep(self.store, plan, self.clock.now(), dry_run=dry_run, progress=progress)
+
+    def _plan(
+        self,
+        states: str | Iterable[str],
+        older_than: float | Mapping[str, float] | None,
+        keep_last: int | None,
+        per_program: bool,
+        program: str | None,
+        labels: Mapping[str, str] | None,
+        intake: float | None,
+    ) -> Plan:
         if keep_last is not None and keep_last < 0:
             raise BadArguments("sweep", f"keep_last is {keep_last}")
-        before = None if older_than is None else self.clock.now() - older_than
-        _, wanted = _chosen(None, None, program, labels)
-        wanted = msgspec.structs.replace(wanted, state=swept_states(states), older_than=before)
-        return await sweep(self.store, wanted, keep_last=keep_last or 0, dry_run=dry_run, progress=progress)
+        names = [states] if isinstance(states, str) else list(states)
+        if older_than is None and keep_last is None:
+            found = retention(self._settings)
+            if found is None or names:
+                raise BadArguments("sweep", "say older_than or keep_last; nothing is deleted unasked")
+            plan = found.plan
+            intake, per_program = plan.intake if intake is None else intake, per_program or plan.per_program
+            return msgspec.structs.replace(
+                plan, program=program, labels=dict(labels or {}), intake=intake, per_program=per_program
+            )
+        return Plan(
+            ages=plan_ages(names, older_than),
+            keep_last=keep_last or 0,
+            per_program=per_program,
+            program=program,
+            labels=dict(labels or {}),
+            intake=intake,
+        )
+
+    async def reclaim(self) -> Reclaimed:
+        """Remove what no session can read any more, such as bytes that a crash left behind; says what was removed."""
+        return await self.store.reclaim()
+
+    def _sweep_by_itself(self: Any) -> None:
+        """Sweep every so often, if the settings say so and this process moves sessions."""
+        found = retention(self._settings) if self._recover else None
+        if found is not None and found.every is not None:
+            keeper = Keeper(self.store, self.clock, found.plan, found.every, self._dispatch.tasks)
+            self._caretaker.chores.append(keeper.see_to)
 
     async def verify(self, progress: Progress | None = None) -> list[Problem]:
         """Look for gaps, dangling references and damage; an empty list means that all is well."""

@@ -32,7 +32,7 @@ from everhold.drive.explain import Explanation
 from everhold.packages.find import refuse_while_loading
 from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call, Clock
-from everhold.ports.store import Problem, Progress
+from everhold.ports.store import Problem, Progress, Reclaimed
 from everhold.runtime import IDLE, Info, Runtime
 from everhold.telling import Entry, Teller
 from everhold.timetable import BlockingTimetable
@@ -354,8 +354,10 @@ class BlockingRuntime(BlockingTimetable):
         *,
         older_than: float | None = None,
         keep_last: int | None = None,
+        per_program: bool = False,
         program: str | None = None,
         labels: Mapping[str, str] | None = None,
+        intake: float | None = None,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Swept:
@@ -365,12 +367,18 @@ class BlockingRuntime(BlockingTimetable):
                 states,
                 older_than=older_than,
                 keep_last=keep_last,
+                per_program=per_program,
                 program=program,
                 labels=labels,
+                intake=intake,
                 dry_run=dry_run,
                 progress=progress,
             )
         )
+
+    def reclaim(self) -> Reclaimed:
+        """Remove what no session can read any more, such as bytes that a crash left behind; says what was removed."""
+        return self._wait(self._runtime.reclaim())
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         """Look for gaps, dangling references and damage; an empty list means that all is well."""

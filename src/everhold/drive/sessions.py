@@ -165,9 +165,8 @@ class Sessions:
         if said.outcome is not None:
             self._ended(live)
             self.jobs.pop(live.id, None)
-        if live.head.due_at != due or said.outcome is not None or live.head.mail or said.told or _bears(said):
-            self.poke()
-        elif self.asks_people and live.noticed:
+        asks = self.asks_people and bool(live.noticed)
+        if live.head.due_at != due or said.outcome is not None or live.head.mail or said.told or _bears(said) or asks:
             self.poke()
         if said.settled:
             self.settled(live.id)
