@@ -49,6 +49,6 @@ def test_an_example_runs_and_is_short(example: Path, tmp_path: Path) -> None:
     assert len(example.read_text().splitlines()) <= 60
     reader = Reader(tmp_path)
     done = subprocess.run(
-        [sys.executable, str(example)], cwd=reader.cwd, env=reader.env, capture_output=True, text=True, timeout=60
+        [sys.executable, str(example)], cwd=reader.cwd, env=reader.env, capture_output=True, text=True, timeout=250
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -53,7 +53,7 @@ class House:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=60,
+            timeout=250,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
@@ -137,11 +137,11 @@ class Wire:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=250)
 
     def close(self) -> tuple[bytes, str]:
         """What was left on its standard output, and all of its standard error."""
-        out, _ = self.process.communicate(timeout=60)
+        out, _ = self.process.communicate(timeout=250)
         return out, self.errors.read_text()
 
 

@@ -84,7 +84,7 @@ def check(wire, book, row):
         book.kept[row.keep] = value["session_id"]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_table(house):
     """Every call gives what the table says, on one server that writes nothing but the protocol."""
     assert len(ROWS) + len(files.RESOURCES) >= 80

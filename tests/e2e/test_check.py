@@ -257,7 +257,7 @@ def test_the_process_speaks_json_lines(shop: Shop) -> None:
     session_id = asyncio.run(made())
     request = msgspec.json.encode(Wanted(database=str(shop.database), state=[State.PAUSED]))
     done = subprocess.run(
-        [sys.executable, "-m", "everhold.check"], input=request, capture_output=True, env=dict(os.environ), timeout=60
+        [sys.executable, "-m", "everhold.check"], input=request, capture_output=True, env=dict(os.environ), timeout=250
     )
     first, far, only = map(json.loads, done.stdout.splitlines())
 

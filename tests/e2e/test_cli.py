@@ -32,7 +32,7 @@ def everhold(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=250,
     )
 
 
@@ -113,7 +113,7 @@ def test_ctrl_c_while_a_command_answers_keeps_the_session(shop: Path) -> None:
     )
     wait_for(lambda: "works on llm" in everhold("explain", "k", cwd=shop).stdout)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=250)
     assert (process.returncode, out) == (130, "")
     assert err.split("\n") == ["", "the session is kept; go on with: everhold run -c k", "", ""]
     done = everhold("run", "-c", "k", "--answer-with", "cat", cwd=shop)

@@ -99,13 +99,13 @@ def alone(tmp_path: Path) -> Run:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=100,
+            timeout=250,
         )
 
     return run
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_no_command_reaches_out_and_none_breaks(alone: Run, tmp_path: Path) -> None:
     """Nor does any of the processes that they start. What is made in the home is for its owner alone."""
     from everhold.fronts.cli.app import GROUPS

@@ -56,7 +56,7 @@ def command(shop, answers, *words):
 
 def piped(shop, lines, answers, *words):
     made = command(shop, answers, *words)
-    return subprocess.run(made, cwd=shop, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=100)
+    return subprocess.run(made, cwd=shop, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=250)
 
 
 def test_lines_are_said_and_answers_are_lines(shop):

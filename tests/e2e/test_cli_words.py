@@ -31,7 +31,7 @@ def everhold(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=100,
+        timeout=250,
     )
 
 
@@ -111,5 +111,5 @@ def test_whoever_reads_only_the_beginning_is_no_mistake(shop: Path) -> None:
     for words in ("sessions", "sessions --json", "show k --full"):
         line = f"{sys.executable} -m everhold {words} | true; exit ${{PIPESTATUS[0]}}"
         env = {**os.environ, "EVERHOLD_DATABASE_URL": "sqlite:///app.db"}
-        done = subprocess.run(["bash", "-c", line], cwd=shop, env=env, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(["bash", "-c", line], cwd=shop, env=env, capture_output=True, text=True, timeout=250)
         assert (done.returncode, done.stderr) == (0, ""), words

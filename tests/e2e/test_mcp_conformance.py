@@ -26,7 +26,7 @@ NEWEST = "2026-07-28"
 SERVERS = {"everhold mcp": ["-m", "everhold"], "with fixtures": ["-m", "tests.conformance.mcp"]}
 
 # Some checks of the suite give a server half a second.
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -429,7 +429,7 @@ def test_installing_needs_no_terminal_and_leaves_standard_input_alone(home: Path
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == f"wrote everhold in {place('cursor')}"
@@ -446,7 +446,7 @@ def test_a_server_that_could_not_start_is_not_installed_but_can_be_taken_out(hom
     told = {}
     for verb in ("install", "uninstall"):
         words = [sys.executable, "-c", WITHOUT, "mcp", verb, "cursor"]
-        done = subprocess.run(words, env={**os.environ, "HOME": str(home)}, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, env={**os.environ, "HOME": str(home)}, capture_output=True, text=True, timeout=250)
         told[verb] = (done.returncode, done.stderr)
     assert told["install"] == (
         2,

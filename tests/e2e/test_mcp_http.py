@@ -33,7 +33,7 @@ def serving(folder, *words, **env):
         yield address(process), process
     finally:
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=250)
     assert out == ""
 
 
@@ -93,7 +93,7 @@ def test_another_address_without_a_token_is_refused_before_anything_starts(tmp_p
             env={key: value for key, value in os.environ.items() if key != "EVERHOLD_MCP_TOKEN"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=250,
         )
         assert done.returncode == 2, done.stderr
         assert "there is no token [bad_setting]" in done.stderr

@@ -19,7 +19,7 @@ async def advice(ctx: everhold.Context, topic: str) -> str:
     return "You asked. " + await ctx.llm(f"One sentence about {topic}.")
 """
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture

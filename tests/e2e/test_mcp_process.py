@@ -67,13 +67,13 @@ class Wire:
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(250)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             pipe.close()
 
     def close(self):
         """What was left on its standard output and error when its input was closed."""
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=250)
         return out, err.decode()
 
 
@@ -112,7 +112,7 @@ def test_a_server_ends_when_its_input_does_or_on_a_signal(shop):
     assert wire.process.returncode == 0
     wire = Wire(shop)
     wire.process.send_signal(signal.SIGTERM)
-    assert wire.process.wait(60) == 128 + signal.SIGTERM
+    assert wire.process.wait(250) == 128 + signal.SIGTERM
     wire.close()
 
 
@@ -179,7 +179,7 @@ def test_files_serve_as_well_as_pipes(shop):
     (shop / "in").write_text("".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines))
     with (shop / "in").open() as given, (shop / "out").open("w") as kept:
         words = [sys.executable, "-m", "everhold", "mcp"]
-        subprocess.run(words, cwd=shop, stdin=given, stdout=kept, timeout=60, check=True)
+        subprocess.run(words, cwd=shop, stdin=given, stdout=kept, timeout=250, check=True)
     told = [json.loads(line) for line in (shop / "out").read_text().splitlines()]
     assert [one["id"] for one in told] == [1, 2]
 
@@ -192,7 +192,7 @@ def test_a_client_that_goes_away_ends_the_server(shop):
             wire.send({"jsonrpc": "2.0", "id": 90 + number, "method": "ping"})
     with suppress(OSError):
         wire.process.stdin.close()
-    assert wire.process.wait(60) is not None
+    assert wire.process.wait(250) is not None
     assert "store" not in wire.process.stderr.read().decode()
     wire.process.stderr.close()
 
@@ -231,7 +231,7 @@ def test_a_missing_library_is_one_line_with_the_command_to_install_it(shop):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
     )
     assert done.stdout == ""
     assert done.returncode == 2
@@ -319,7 +319,7 @@ async def test_a_database_that_cannot_be_written_says_so(shop, what):
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
     )
     (shop / what).chmod(0o700)
     assert done.stdout.strip() in ("read_only_store", "store_unavailable"), done.stderr

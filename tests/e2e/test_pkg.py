@@ -59,7 +59,7 @@ def shell(tmp_path: Path) -> Shell:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=110,
+            timeout=250,
         )
         assert "Traceback" not in done.stderr, done.stderr
         return Said(done.returncode, done.stdout, done.stderr)
@@ -303,7 +303,7 @@ def python(tmp_path: Path) -> str:
     return str(tmp_path / "venv" / "bin" / "python")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_python_package_is_installed_only_where_somebody_says_so(shell: Shell, python: str, tmp_path: Path) -> None:
     """From a folder, from a repository at a revision, in place; it is listed, checked and removed."""
     folder = shop(tmp_path / "src" / "shop", "1.0")
@@ -329,7 +329,7 @@ def test_a_python_package_is_installed_only_where_somebody_says_so(shell: Shell,
     assert shell("pkg", "list", "--json", python=python).json["python"] == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_what_brings_no_programs_is_not_removed(shell: Shell, python: str) -> None:
     said = shell("pkg", "remove", "pip", "--python", "--yes", "--json", python=python)
     assert (said.code, said.json["code"]) == (2, "bad_package")

@@ -35,7 +35,7 @@ def everhold(*words: str, cwd: Path, said: str = "") -> subprocess.CompletedProc
         input=said,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=250,
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from everhold.agents.intake import Stage, put
+from everhold.agents.intake import Stage, listed, put, standing
 from everhold.core.errors import (
     BadArguments,
     BadValue,
@@ -26,7 +26,8 @@ from everhold.drive.agent.agent import Agent
 from everhold.ports.source import Offer
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import die, dying, opened, rows, store
+from tests.scenario.house import die, dying, opened, rows
+from tests.scenario.test_absent import Away
 from tests.scenario.talk import Scripted, use
 
 
@@ -816,19 +817,14 @@ async def test_a_program_that_is_not_here_leaves_things_waiting(tmp_path):
     elsewhere = Agent(name="intake_elsewhere")
     clock = ManualClock()
     async with opened(tmp_path, clock=clock, replay=False) as runtime:
-        session = await runtime.session(elsewhere, "chat")
-        session_id = session.id
-    async with opened(tmp_path, clock=clock, replay=False) as runtime:
-        runtime._find = runtime.host.finder = _nobody  # type: ignore[attr-defined]
-        await put(runtime, session_id, Item("i", ItemKind.INPUT, {"content": "Hi."}))
-        await runtime._drain.rest()
-    on = store(tmp_path)
-    async with opened(on=on, clock=clock, llm=Scripted("Here."), replay=False) as runtime:
+        session_id = (await runtime.session(elsewhere, "chat")).id
+    with Away(elsewhere):
+        async with opened(tmp_path, clock=clock, replay=False) as runtime:
+            await put(runtime, session_id, Item("i", ItemKind.INPUT, {"content": "Hi."}))
+            await runtime._drain.rest()
+            await runtime._drain.look(0)
+            assert [item.id for item in await listed(runtime, session_id)] == ["i"]
+            assert (await standing(runtime, session_id, "i")).stage is Stage.WAITING
+    async with opened(tmp_path, clock=clock, llm=Scripted("Here."), replay=False) as runtime:
         session = await runtime.session(elsewhere, "chat")
         assert (await session.turn("i", wait=20)).text == "Here."
-
-
-def _nobody(ref, version):
-    from everhold.core.errors import UnknownProgram
-
-    raise UnknownProgram(ref, "it is not here")

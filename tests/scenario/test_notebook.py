@@ -31,10 +31,10 @@ async with everhold.open("sqlite:///nb.db") as runtime:
 ]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_notebook(tmp_path):
     """Run, wait, answer and go on, blocking and with await, cell by cell."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
-    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=250, resources={"metadata": {"path": str(tmp_path)}}).execute()
     printed = ["".join(out["text"] for out in cell.outputs) for cell in notebook.cells]
     assert printed == ["", "['Refund 7?']\n", "broken\n", "broken\n"]

@@ -47,7 +47,7 @@ def command(url, *words):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
     )
 
 

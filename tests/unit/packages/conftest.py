@@ -59,7 +59,7 @@ def fresh(here: Path) -> Fresh:
     """Run Python in a process of its own in the current folder; return what it printed."""
 
     def fresh(*arguments: str) -> str:
-        done = subprocess.run([sys.executable, *arguments], cwd=here, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, *arguments], cwd=here, capture_output=True, text=True, timeout=250)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -253,7 +253,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         [sys.executable, "-W", "ignore", "-c", source],
         cwd=HERE.parents[3],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."])},
-        timeout=100,
+        timeout=250,
     )
     assert done.returncode == 0
 
@@ -285,6 +285,6 @@ def test_a_strike_leaves_nothing_behind() -> None:
         thread.join(30)
         print(thread.is_alive())
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=250)
 
     assert done.stdout == "False\n", done.stderr
