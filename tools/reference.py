@@ -23,6 +23,7 @@ EXITS = {
     Exit.STORE: "the database could not be used, or `db verify` found damage",
     Exit.PROGRAM: "the program broke a rule, or `check` found sessions that would not go on",
     Exit.WAITING: "nothing is wrong: somebody has to answer, or time has to pass",
+    Exit.LEFT: "nothing is wrong: there is more to do; call `worker --once` again, or let a worker run",
     Exit.INTERRUPTED: "interrupted; the session is kept",
 }
 

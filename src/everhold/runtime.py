@@ -166,6 +166,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
             return
         self._opened = False
         await self._caretaker.stop()
+        self._dispatch.leave()
         await self._tell_the_rest(grace)
         tasks = self._dispatch.tasks
         if tasks and grace > 0:

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
+from everhold.core.errors import BadSetting
 from everhold.drive.gate import Limits
 from everhold.drive.worker import CONCURRENCY, GRACE, Told, Worker
+from everhold.packages.settings import seconds
 
 if TYPE_CHECKING:
     from everhold.runtime import Runtime
 
 __all__ = ["Limits", "Told", "Worker", "Workers"]
+
+
+class Configured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table `[worker]` of the settings."""
+
+    concurrency: int = CONCURRENCY
+    lease_ttl: float | str | None = None
+    grace: float | str = GRACE
+    limits: Limits = Limits()
+
+
+def configured(table: Mapping[str, Any]) -> Configured:
+    """Read the table; raises `BadSetting`."""
+    try:
+        return msgspec.convert(dict(table), Configured)
+    except msgspec.ValidationError as error:
+        raise BadSetting("worker", str(error)) from None
 
 
 class Workers:
@@ -20,28 +41,34 @@ class Workers:
     def worker(
         self,
         *,
-        concurrency: int = CONCURRENCY,
+        concurrency: int | None = None,
         limits: Limits | None = None,
         programs: Iterable[str] = (),
         ttl: float | None = None,
-        grace: float = GRACE,
+        grace: float | None = None,
+        poll: float | None = None,
         tell: Callable[[Told], object] | None = None,
     ) -> Worker:
         """A worker: it claims sessions that can go on, drives them, and takes over from workers that died.
 
-        `programs` are the references of those it works for (all, by default). Its leases live for `ttl` seconds. When
-        it stops, work under way has `grace` seconds to get to its commit. `tell` is called with what is worth knowing.
+        What is not given is as the settings say. `programs` are the references of those it works for (all, by default).
+        Its leases live for `ttl` seconds. When it stops, work under way has `grace` seconds to get to its commit. It
+        looks every `poll` seconds at least. `tell` is called with what is worth knowing.
         """
         runtime = cast("Runtime", self)
+        found = configured(runtime._settings.worker if runtime._settings is not None else {})
+        if ttl is None and found.lease_ttl is not None:
+            ttl = seconds(found.lease_ttl, "worker.lease_ttl")
         return Worker(
             runtime._sessions,
             runtime._dispatch,
             runtime._caretaker,
             runtime.clock,
-            concurrency=concurrency,
-            limits=limits,
+            concurrency=found.concurrency if concurrency is None else concurrency,
+            limits=found.limits if limits is None else limits,
             programs=tuple(programs),
             ttl=ttl,
-            grace=grace,
+            grace=seconds(found.grace, "worker.grace") if grace is None else grace,
+            poll=poll,
             tell=tell,
         )

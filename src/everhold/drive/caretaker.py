@@ -69,9 +69,10 @@ class Caretaker:
     def started(self) -> bool:
         return bool(self._tasks)
 
-    def start(self, *, looks: bool = True) -> None:
-        """Begin; without `looks`, somebody else calls `move`."""
-        self._look_every = self._sessions.store.listen(self._hear)
+    def start(self, *, looks: bool = True, every: float | None = None) -> None:
+        """Begin; without `looks`, somebody else calls `move`. It looks `every` so often, or as the store says."""
+        heard = self._sessions.store.listen(self._hear)
+        self._look_every = heard if every is None else min(every, heard)
         work = [self._keep_alive(), self._keep_house()] if looks else [self._keep_alive()]
         self._tasks = [asyncio.get_running_loop().create_task(one) for one in work]
 

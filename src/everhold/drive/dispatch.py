@@ -266,8 +266,15 @@ class Dispatch:
             await self._sessions.store.beat(Worker(self.worker, here(), os.getpid(), self.leases.timings.ttl))
             self._known, self._beaten = True, now
 
+    def leave(self) -> None:
+        """Begin nothing any more: what is asked from now on, and what has not begun, is for others to begin."""
+        self._sessions.stepper.leaving = True
+        if self.gate is not None:
+            self.gate.close()
+
     async def release(self) -> None:
         """Hold nothing any more, and be gone."""
+        self._sessions.stepper.leaving, self.gate = False, None
         if self._known:
             await self.leases.leave()
             await self._sessions.store.release(self.worker)

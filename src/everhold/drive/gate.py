@@ -15,16 +15,13 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from types import MappingProxyType
 
 import msgspec
 
 from everhold.core.errors import BadSetting
 
-_NONE: Mapping[str, int] = MappingProxyType({})
 
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many jobs run at once in one process: of one session, of one program, of one tool.
 
     Programs, tools and functions are named by their names, or as `module:name`; questions to models are `llm`. What is

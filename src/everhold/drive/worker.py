@@ -80,17 +80,20 @@ class Worker:
         programs: Collection[str] = (),
         ttl: float | None = None,
         grace: float = GRACE,
+        poll: float | None = None,
         tell: Callable[[Told], object] | None = None,
     ) -> None:
         if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
             raise BadSetting("concurrency", f"{concurrency!r} is not a number of sessions; it is 1 or more")
         if grace < 0:
             raise BadSetting("grace", f"{grace!r} s is less than no time")
+        if poll is not None and poll <= 0:
+            raise BadSetting("poll", f"{poll!r} is not a time between two looks")
         self._sessions, self._dispatch, self._caretaker, self._clock = sessions, dispatch, caretaker, clock
         self._leases = dispatch.leases
         self._timings = self._leases.timings if ttl is None else Timings(ttl)
         self._programs = frozenset(programs)
-        self._grace = grace
+        self._grace, self._poll = grace, poll
         self._tell = tell
         self._gate = Gate(concurrency, limits or Limits())
         self._driven: dict[str, _Driven] = {}
@@ -157,7 +160,7 @@ class Worker:
         self._gate.began = self._began
         self._dispatch.gate, self._caretaker.crew = self._gate, self
         await self._dispatch.introduce()
-        self._caretaker.start(looks=looks)
+        self._caretaker.start(looks=looks, every=self._poll)
         self._say("started", f"worker {self._leases.owner.name} ({self._dispatch.worker})")
 
     async def leave(self) -> None:
@@ -166,8 +169,7 @@ class Worker:
         if self._caretaker.crew is not self:
             return
         await self._caretaker.stop(looks_only=True)
-        self._sessions.stepper.leaving = True
-        self._gate.close()
+        self._dispatch.leave()
         if self._gate.running:
             count = _counted(self._gate.running, "call")
             self._say("stopping", f"{count} under way, for which there are {self._grace:g} s")
@@ -179,7 +181,6 @@ class Worker:
         await self._caretaker.stop()
         self._caretaker.crew = None
         await self._dispatch.release()
-        self._sessions.stepper.leaving, self._dispatch.gate = False, None
         self._say("stopped", f"{_counted(self.moved, 'move')} made; everything is handed over")
 
     async def _settle(self) -> None:

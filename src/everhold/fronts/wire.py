@@ -35,6 +35,7 @@ class Exit(IntEnum):
     STORE = 4  # the operator's move
     PROGRAM = 5  # the program author's move
     WAITING = 10  # nothing is wrong: somebody has to answer, or time has to pass
+    LEFT = 11  # nothing is wrong: there is more to do, for this process or another
     INTERRUPTED = 130  # Ctrl-C
 
 

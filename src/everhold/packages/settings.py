@@ -7,6 +7,7 @@
     answer_with    the settings file
     tell           the settings file: who is told of questions (`telling/`)
     retention      the settings file: how long sessions are kept that have ended (`drive/sweep.py`)
+    worker         the settings file: how many sessions a worker drives, and its limits (`workers.py`)
 
 The settings file is the nearest `everhold.toml`, or `pyproject.toml` with a table `[tool.everhold]`, in the
 current folder or above it. Paths in it start from its own folder; all others from the current one.
@@ -31,7 +32,7 @@ from everhold.programs.lua.root import Root
 
 VARIABLE: Final = "EVERHOLD_DATABASE_URL"
 FILE: Final = "everhold.toml"
-KEYS: Final = ("database", "programs", "packages_path", "llm", "answer_with", "tell", "retention")
+KEYS: Final = ("database", "programs", "packages_path", "llm", "answer_with", "tell", "retention", "worker")
 LISTS: Final = ("programs", "packages_path")  # settings that are lists of strings
 PACKAGES: Final = "packages"  # the folder of Lua packages in a project, and in the user's data folder
 SCHEMES: Final = ("sqlite", "memory", "postgresql")
@@ -55,6 +56,7 @@ class Settings:
     start: Path | None = None  # where the settings were looked for
     tell: tuple[Mapping[str, Any], ...] = ()
     retention: Mapping[str, Any] = field(default_factory=dict)
+    worker: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def folders(self) -> Folders:
@@ -119,6 +121,7 @@ def settings(
         start=folder,
         tell=tuple(table.get("tell", ())),
         retention=table.get("retention", {}),
+        worker=table.get("worker", {}),
     )
 
 
@@ -235,8 +238,8 @@ def _wanted(key: str) -> tuple[str, Callable[[Any], bool]]:
     match key:
         case "tell":
             return "a list of tables, [[tell]]", lambda value: _all(value, dict)
-        case "retention":
-            return "a table, [retention]", lambda value: isinstance(value, dict)
+        case "retention" | "worker":
+            return f"a table, [{key}]", lambda value: isinstance(value, dict)
         case _ if key in LISTS:
             return "a list of strings", lambda value: _all(value, str)
     return "a string", lambda value: isinstance(value, str)

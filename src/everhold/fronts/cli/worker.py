@@ -1,0 +1,194 @@
+"""`everhold worker`: a process that works for the sessions of a database until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everhold.core.errors import BadSetting
+from everhold.core.observe import Observer
+from everhold.fronts.cli.house import (
+    SHORT,
+    Duration,
+    answerer_of,
+    answering,
+    common,
+    misused,
+    pairs,
+    settings_of,
+)
+from everhold.fronts.cli.paper import clean, json_out, line
+from everhold.fronts.wire import Exit
+
+if TYPE_CHECKING:
+    from everhold.core.metrics import Metrics
+    from everhold.workers import Limits, Told, Worker
+
+
+@click.command("worker")
+@click.argument("programs", nargs=-1, metavar="[PROGRAM]...")
+@click.option("--concurrency", type=int, metavar="N", help="How many sessions it drives at once; 16 by default.")
+@click.option("--once", is_flag=True, help="Do what is due, then leave; exit code 11 if work is left.")
+@click.option(
+    "--for", "within", type=Duration(), metavar="TIME", help="With --once: leave after this time at the latest."
+)
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=N",
+    help="At most N jobs at once: session=N, program.NAME=N, tool.NAME=N, tool.llm=N; may be repeated.",
+)
+@click.option("--lease-ttl", type=Duration(), metavar="TIME", help="After how long others take over if it dies; 10s.")
+@click.option("--grace", type=Duration(), metavar="TIME", help="How long work under way may take when it stops; 10s.")
+@click.option("--poll", type=Duration(), metavar="TIME", help="Look this often at least, also if nothing is heard.")
+@answering
+@common
+def worker_(
+    programs: tuple[str, ...],
+    concurrency: int | None,
+    once: bool,
+    within: float | None,
+    limits: tuple[str, ...],
+    lease_ttl: float | None,
+    grace: float | None,
+    poll: float | None,
+    model: str | None,
+    answers: str | None,
+    answer_with: str | None,
+    at_once: int,
+    timeout: float,
+    database: str | None,
+    as_json: bool,
+) -> int:
+    """Work for sessions: drive those that can go on, take over from the dead.
+
+    It works for the PROGRAMs that are named, or for all it finds. Start as many as you like on one database. SIGTERM
+    or Ctrl-C: it claims nothing more, lets running calls get to their commit, hands over, and exits with 0.
+
+    With --once the exit code is 0 if nothing is left to do now, and 11 if there is. With --json each event is a line.
+    """
+    if within is not None and not once:
+        raise misused("--for says how long --once may take; it needs --once")
+    wanted = {
+        "concurrency": concurrency,
+        "limits": _limits(limits),
+        "ttl": lease_ttl,
+        "grace": grace,
+        "poll": poll,
+        "programs": _references(database, programs),
+    }
+    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
+    voice = Voice(as_json)
+    with voice.hearing_warnings():
+        return asyncio.run(_work(database, llm, wanted, voice, once=once, within=within))
+
+
+async def _work(
+    database: str | None, llm: Any, wanted: dict[str, Any], voice: Voice, *, once: bool, within: float | None
+) -> int:
+    import everhold
+
+    async with everhold.open(database, llm=llm, observers=[voice], recover=False) as runtime:
+        worker = runtime.worker(tell=voice.told, **wanted)
+        _on_signals(worker)
+        voice.say("opened", f"working on {runtime.database}", database=runtime.database)
+        if not once:
+            await worker.run()
+            return Exit.OK
+        left = await worker.once(within)
+        due = await runtime.store.next_due()
+        words = "nothing is left to do now" if not left else f"{left} session{'s' if left > 1 else ''} can go on"
+        voice.say("done", words, left=left, moved=worker.moved, next_due=due)
+        return Exit.LEFT if left else Exit.OK
+
+
+def _on_signals(worker: Worker) -> None:
+    """Stop on the first signal; the second one has its usual effect."""
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)
+        worker.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+
+
+def _references(database: str | None, names: tuple[str, ...]) -> list[str]:
+    from everhold.packages.catalog import named
+
+    return [named(name, settings_of(database)).ref for name in names]
+
+
+def _limits(words: tuple[str, ...]) -> Limits | None:
+    """Limits as they are written on the command line; None if there are none."""
+    from everhold.workers import Limits
+
+    tables: dict[str, dict[str, int]] = {"program": {}, "tool": {}}
+    session = None
+    for name, text in pairs(words, "--limit").items():
+        kind, _, what = name.partition(".")
+        most = int(text) if text.isascii() and text.isdigit() else 0
+        if name == "session":
+            session = most
+        elif what and kind in tables:
+            tables[kind][what] = most
+        else:
+            raise BadSetting("--limit", f"{name!r} is none of session, program.NAME and tool.NAME")
+    return Limits(session=session, **tables) if words else None
+
+
+class Voice(Observer):
+    """Prints one line for each event worth knowing, or one JSON document."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def say(self, event: str, text: str, session_id: str | None = None, **facts: Any) -> None:
+        import time
+
+        if self._as_json:
+            named = {} if session_id is None else {"session_id": session_id}
+            return json_out({"at": round(time.time(), 3), "event": event, "text": text, **named, **facts})
+        who = "" if session_id is None else f"{session_id[:SHORT]} "
+        click.echo(f"{time.strftime('%H:%M:%S')} {event:<9} {who}{line(clean(text))}")
+        return None
+
+    def told(self, one: Told) -> None:
+        self.say(one.event, one.text, one.session_id)
+
+    def completed(self, session_id: str, value: Any, metrics: Metrics) -> None:
+        self.say("completed", "", session_id)
+
+    def failed(self, session_id: str, error: str, metrics: Metrics) -> None:
+        self.say("failed", error, session_id)
+
+    def cancelled(self, session_id: str, reason: str, metrics: Metrics) -> None:
+        self.say("cancelled", reason, session_id)
+
+    @contextmanager
+    def hearing_warnings(self) -> Iterator[None]:
+        """Tell what is logged as a warning, such as that a store has to be polled, as everything else."""
+        log, handler = logging.getLogger("everhold"), _Handler(self)
+        log.addHandler(handler)
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+
+
+class _Handler(logging.Handler):
+    def __init__(self, voice: Voice) -> None:
+        super().__init__(logging.WARNING)
+        self._voice = voice
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._voice.say("warning", self.format(record))
