@@ -352,7 +352,7 @@ class BlockingRuntime(BlockingTimetable):
         self,
         states: str | Iterable[str] = (),
         *,
-        older_than: float | None = None,
+        older_than: float | Mapping[str, float] | None = None,
         keep_last: int | None = None,
         per_program: bool = False,
         program: str | None = None,
