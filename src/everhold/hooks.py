@@ -31,6 +31,7 @@ from everhold.core.message import ToolUse
 from everhold.core.query import Query, Usage
 from everhold.core.tool import Confirm, Deny
 from everhold.core.turn import Settled
+from everhold.ports.work import Sessions, Values, Write
 
 ENTRY_POINTS: Final = "everhold.plugins"
 #: Where in the prompt something may be contributed, in the order in which the model reads it.
@@ -155,7 +156,7 @@ ALLOWED: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 class Moment:
-    """Where a conversation stands when a hook is called. Everything here is for reading."""
+    """Where a conversation stands when a hook is called. It is for reading, but for `state` and `sessions`."""
 
     def __init__(
         self,
@@ -176,6 +177,7 @@ class Moment:
         completing: bool = False,
         instructions: str = "",
         said: tuple[JSON, ...] = (),
+        decides: bool = False,
     ) -> None:
         self.session_id, self.root = session_id, root  #: root: no other session began this one
         self.turn, self.round = turn, round  #: both are counted from 1; 0 is before the first
@@ -186,6 +188,9 @@ class Moment:
         self.completing = completing  #: the model has nothing more to do; else it will be asked again
         self.instructions = instructions  #: for a compaction, of whoever asked for it
         self.said = said  #: answers to `Ask`
+        self.writes: list[Write] | None = [] if decides else None
+        self.state = Values(self.writes)  #: durable values: read now, written with what a `before_*` decides
+        self.sessions = Sessions()  #: other sessions, which a `before_*` begins
         self._messages = messages
 
     @property

@@ -10,6 +10,7 @@ face of the same verbs is in `blocking.py`.
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 import sys
 import time
@@ -20,7 +21,7 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from everhold.agents import Agents, Rings
+from everhold.agents import Agents, Rings, SessionWork
 from everhold.answerers import Model, Spec, answerer
 from everhold.archive import version
 from everhold.core.budget import Budget
@@ -128,6 +129,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         stepper = Stepper(store, self.clock, worker)
         self._sessions = Sessions(store, self.host, stepper, Observers(observers), cache=cache)
         self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, Timings(ttl))
+        self._dispatch.reach = functools.partial(SessionWork, self)
         self._runner = Runner(self._sessions, self._dispatch, self.clock)
         self._caretaker = Caretaker(self._sessions, self._runner, self._dispatch, self.clock, idle=idle)
         self._let_in(ttl)

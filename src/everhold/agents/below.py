@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from everhold.core.journal import open_queries
 from everhold.core.query import Kind
 from everhold.core.status import OpenQuery, Paused, Status
+from everhold.drive.ingress import answerable
 
 if TYPE_CHECKING:
     from everhold.agents.session import AgentSession
@@ -60,10 +62,13 @@ async def asked_below(
 
 async def asked_anywhere(session: AgentSession) -> tuple[OpenQuery, ...]:
     """What somebody outside has to answer, this session or one below it, before it goes on."""
-    status = await session._runtime.status(session.id)
-    found = asked(status)
-    if found or not session.agent.subagents or not isinstance(status, Paused):
-        return found
+    record = await session._runtime.store.load(session.id, since=-1)
+    opened = open_queries(record.deliveries)
+    working = {effect.q: effect.worker for effect in record.effects}
+    found = [OpenQuery(record.birth.id, one.query, one.at) for one in answerable(opened, working)]
+    found = [query for query in found if query.kind is not Kind.SIGNAL]
+    if found or not any(entry.query.kind is Kind.SESSION for entry in opened.values()):
+        return tuple(found)
     return await asked_below(session._runtime, session.id)
 
 

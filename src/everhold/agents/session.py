@@ -138,9 +138,7 @@ class AgentSession(Framing, Waiting):
             yield event
 
     async def _until(self, input_id: str, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
-        if self.agent.subagents:
-            events = until_asked_below(self._runtime, self.id, events)
-        async for event in events:
+        async for event in until_asked_below(self._runtime, self.id, events):
             yield event
             settled = event.settled
             if event.kind is EventKind.SETTLED and settled is not None and input_id in (settled.input, *settled.taken):

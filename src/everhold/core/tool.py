@@ -21,11 +21,13 @@ from everhold.core.errors import BadArguments
 DENIED: Final = "tool_denied"
 UNSURE: Final = "tool_confirm"
 LATER: Final = "tool_later"
+HANDED: Final = "tool_handed"
 MISFIT: Final = "tool_input"
 
 
-#: The name under which a journaled result has what its tool said beside it.
+#: The names under which a journaled result has what its tool said and wrote beside it.
 SAID: Final = "$said"
+WRITES: Final = "$writes"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,21 +81,46 @@ def key_of(session_id: str, ordinal: int, call_id: str) -> str:
     return sha256(f"{session_id}\0{ordinal}\0{call_id}".encode()).hexdigest()[:32]
 
 
-# ---- what is said beside a result
+# ---- what is said and written beside a result
 
 
-def beside(result: JSON, said: list[str]) -> JSON:
-    """A result with what its tool said; a result alone is as it is, unless it could be taken for one with words."""
-    if said or (isinstance(result, dict) and SAID in result):
-        return {SAID: said, "result": result}
+class Beside(msgspec.Struct, frozen=True):
+    """What a tool said to the model beside its result, and what it wrote into durable values."""
+
+    said: list[str] = []
+    writes: list[list[JSON]] = []
+
+
+def beside(result: JSON, also: Beside) -> JSON:
+    """A result with what came beside it; a result alone is as it is, unless it could be taken for one with more."""
+    if also.writes:
+        return {SAID: also.said, WRITES: also.writes, "result": result}
+    if also.said or (isinstance(result, dict) and SAID in result):
+        return {SAID: also.said, "result": result}
     return result
 
 
-def apart(kept: JSON) -> tuple[JSON, list[str] | None]:
-    """A result, and what was said beside it; None if it was kept alone."""
+def apart(kept: JSON) -> tuple[JSON, Beside | None]:
+    """A result, and what came beside it; None if it was kept alone."""
     if isinstance(kept, dict) and SAID in kept:
-        return kept["result"], kept[SAID]
+        return kept["result"], Beside(kept[SAID], kept.get(WRITES, []))
     return kept, None
+
+
+# ---- what is handed on
+
+
+class Handed(msgspec.Struct, frozen=True):
+    """A program that a tool hands its call on to, which is what a tool does that returns one with its arguments."""
+
+    program: str
+    version: int
+    args: dict[str, JSON]
+
+
+def handed_of(text: str) -> Handed:
+    """What was recorded of a call that was handed on."""
+    return msgspec.json.decode(text, type=Handed)
 
 
 # ---- what finishes later
@@ -122,9 +149,9 @@ class Later(Exception):
         self.prompt, self.timeout, self.on_timeout, self.to = prompt, timeout, on_timeout, to
 
 
-def recorded(what: Confirm | Later) -> str:
+def recorded(what: Confirm | Later | Handed) -> str:
     """What the journal says of it, where a result would be."""
-    if isinstance(what, Confirm):
+    if isinstance(what, Confirm | Handed):
         return msgspec.json.encode(what).decode()
     facts = {"prompt": what.prompt, "timeout": what.timeout, "on_timeout": what.on_timeout, "to": what.to}
     return msgspec.json.encode(facts).decode()

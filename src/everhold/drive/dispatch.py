@@ -51,6 +51,7 @@ from everhold.ports.attachment import SHELF
 from everhold.ports.completion import COMPLETER
 from everhold.ports.program import Answerer, Clock
 from everhold.ports.store import NOBODY, Change, Effect, Notice, Worker
+from everhold.ports.work import WORK, Work
 
 log = logging.getLogger("everhold")
 
@@ -79,6 +80,7 @@ class Dispatch:
         self._known = False
         self._beaten = 0.0  # when this process last said that it lives
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.reach: Callable[[str, Query], Work] | None = None  # what work may reach beside its own answer
         self.instead: Instead | None = None  # what is called in the place of a function
         self.gate: Gate | None = None  # whether what was asked may begin now; None: at once
         self._tails: dict[str, asyncio.Task[Any]] = {}  # what is done after commits, by session
@@ -139,6 +141,8 @@ class Dispatch:
     async def _work(self, job: Job, query: Query, effect: Callable[[], Any] | None) -> None:
         session_id = job.session
         SHELF.set(SessionShelf(self._sessions.store, self._clock, session_id))
+        if self.reach is not None:
+            WORK.set(self.reach(session_id, query))
         try:
             if self.gate is None:
                 answer = await self._outcome(session_id, query, effect)

@@ -18,7 +18,7 @@ import threading
 import types
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import is_dataclass
-from typing import Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import msgspec
 
@@ -32,6 +32,12 @@ from everhold.ports.attachment import Attachment, keep, kept
 from everhold.ports.completion import complete
 from everhold.ports.deltas import Delta, DeltaKind, publish
 from everhold.ports.signature import described, hints_of, parameters, schema
+from everhold.ports.work import Sessions, Values, Write
+
+if TYPE_CHECKING:
+    from everhold.hooks import Moment
+
+T = TypeVar("T")
 
 #: What the model is told of a tool that has nothing to say.
 DONE: Final = "Done."
@@ -41,11 +47,16 @@ WINDOW: Final = Window()
 class ToolContext:
     """What a tool may know of the call that it is run for, and what it may do beside its result."""
 
-    def __init__(self, wanted: Wanted, model: str | None = None) -> None:
-        self._wanted, self._model = wanted, model
+    def __init__(self, wanted: Wanted, model: str | None, moment: Callable[[], Moment]) -> None:
+        self._wanted, self._model, self._moment = wanted, model, moment
         self._stopped = threading.Event()
         self.said: list[str] = []
+        self.writes: list[Write] = []
         self._loop = asyncio.get_running_loop()
+        #: Durable values: read now, written with the result.
+        self.state = Values(self.writes)
+        #: Other sessions, which this one begins.
+        self.sessions = Sessions()
 
     @property
     def session_id(self) -> str:
@@ -60,6 +71,11 @@ class ToolContext:
     def idempotency_key(self) -> str:
         """The same however often this call is run, and no other call's: give it to the service that does the work."""
         return self._wanted.key
+
+    @property
+    def moment(self) -> Moment:
+        """Where the conversation stands, as hooks are told: what was said, the frame, options, and what was spent."""
+        return self._moment()
 
     @property
     def cancelled(self) -> bool:
@@ -89,6 +105,10 @@ class ToolContext:
     async def attachment(self, id: str) -> tuple[Attachment, bytes]:
         """What this session keeps under a name; raises `UnknownAttachment`."""
         return await kept(id)
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for something of this context where the tool is no coroutine: `context.wait(context.state.get("n"))`."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def attach_from_thread(self, data: bytes | str, media_type: str = "") -> Attachment:
         """The same, for a tool that is no coroutine."""

@@ -5,14 +5,17 @@ import pytest
 from everhold.core.errors import BadArguments
 from everhold.core.tool import (
     Allow,
+    Beside,
     Confirm,
     Deny,
+    Handed,
     Later,
     Window,
     apart,
     beside,
     confirm_of,
     digest,
+    handed_of,
     key_of,
     later_of,
     recorded,
@@ -66,10 +69,19 @@ def test_a_later_that_makes_no_sense_is_refused(options):
 
 def test_what_is_said_beside_a_result_is_told_apart():
     """A result that looks as if something were said beside it is not mistaken for one."""
-    assert (beside("r", []), beside({"a": 1}, [])) == ("r", {"a": 1})
-    assert apart(beside("r", ["a", "b"])) == ("r", ["a", "b"])
-    assert apart(beside({"$said": ["forged"]}, [])) == ({"$said": ["forged"]}, [])
+    nothing = Beside()
+    assert (beside("r", nothing), beside({"a": 1}, nothing)) == ("r", {"a": 1})
+    assert apart(beside("r", Beside(["a", "b"]))) == ("r", Beside(["a", "b"]))
+    written = Beside(writes=[["set", "shop", "a", 1]])
+    assert apart(beside("r", written)) == ("r", written)
+    assert apart(beside({"$said": ["forged"]}, nothing)) == ({"$said": ["forged"]}, nothing)
+    assert apart(beside({"$writes": ["forged"]}, nothing)) == ({"$writes": ["forged"]}, None)
     assert apart("r") == ("r", None)
+
+
+def test_what_is_handed_on_is_read_as_it_was_recorded():
+    handed = Handed("shop:digest", 2, {"words": "x"})
+    assert handed_of(recorded(handed)) == handed
 
 
 LINES = "".join(f"line {n}\n" for n in range(10))

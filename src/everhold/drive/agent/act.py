@@ -1,7 +1,7 @@
 """Running one tool for one call: inside its effect, where the journal has only what comes of it.
 
 What comes of it is a result, or an error with a code that says what else it came to: denied, in need of a person's yes,
-to be finished later, or an input that does not fit.
+to be finished later, handed on to a program, or an input that does not fit.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from everhold.core.codec import JSON, dumps
-from everhold.core.errors import AnswerFailed, AnswerRefused
+from everhold.core.errors import AnswerFailed, AnswerRefused, EverholdError
 from everhold.core.tool import (
     DENIED,
+    HANDED,
     LATER,
     MISFIT,
     UNSURE,
+    Beside,
     Confirm,
     Deny,
+    Handed,
     Later,
     Wanted,
     Window,
@@ -29,15 +32,21 @@ from everhold.core.tool import (
 )
 from everhold.drive.agent.policy import Policy, decided
 from everhold.ports.attachment import keep
+from everhold.ports.program import Call
 from everhold.ports.tool import Tool, ToolContext
 
 
 async def act(
-    tool: Tool, wanted: Wanted, policies: Sequence[Policy], approved: str | None, model: str | None = None
+    tool: Tool,
+    wanted: Wanted,
+    policies: Sequence[Policy],
+    approved: str | None,
+    model: str | None,
+    moment: Callable[[], Any],
 ) -> JSON:
     """Ask the policies, run the tool, and return what the model is shown of its result."""
     await _allowed(wanted, policies, approved)
-    context = ToolContext(wanted, model)
+    context = ToolContext(wanted, model, moment)
     try:
         arguments = tool.arguments(wanted.input, context)
     except AnswerRefused as error:
@@ -50,7 +59,9 @@ async def act(
         context.stop()
     if isinstance(value, Later):
         raise AnswerFailed(recorded(value), LATER)
-    return beside(await shown(tool.result(value), tool.output), context.said)
+    if isinstance(value, Call):
+        raise AnswerFailed(recorded(Handed(value.program.ref, value.program.version, value.args)), HANDED)
+    return beside(await shown(tool.result(value), tool.output), Beside(context.said, context.writes))
 
 
 def misfit(error: AnswerRefused) -> str:
@@ -71,7 +82,11 @@ async def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         if inspect.iscoroutinefunction(function):
             return await function(**arguments)
         value = await asyncio.to_thread(_contained, function, arguments)
-        return await value if inspect.isawaitable(value) else value
+        return await value if inspect.isawaitable(value) and not isinstance(value, Call) else value
+    except AnswerFailed:
+        raise
+    except EverholdError as error:  # some mean that a query stays open, which a call cannot
+        raise AnswerFailed(str(error), error.code) from None
     except SystemExit as error:  # a tool does not end the process
         raise RuntimeError(f"SystemExit: {error.code}") from error
 

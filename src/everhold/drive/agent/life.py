@@ -37,6 +37,7 @@ from everhold.drive.agent.sources import Sources
 from everhold.drive.agent.tools import Toolbox
 from everhold.hooks import Ask, Contribute, Moment, SetOptions
 from everhold.ports.agent import Stage
+from everhold.ports.work import land
 
 if TYPE_CHECKING:
     from everhold.drive.agent.agent import Agent
@@ -77,6 +78,7 @@ class Life:
         self.models = Models(self)
         self.toolbox.spend = self.models.paid
         self.toolbox.history = self._history
+        self.toolbox.moment = self.moment
         self.options = Options()
         self.turn, self.rounds, self.started, self.began = 0, 0, 0.0, 0.0
         self.most = agent.max_turns  # rounds of a turn
@@ -272,11 +274,11 @@ class Life:
         before = self.options.of(frame)
         wanted = over(before, given.get("options"))
         if "before_config" in self.hooks:
-            moment = self.moment()
+            moment = self.moment(decides=True)
             _, answer = await self.ctx.put(
                 Kind.CALL, functools.partial(self.plugged.mutate, moment, wanted), name="hook:before_config"
             )
-            self.plugged.adopt_if(answer)
+            await self._adopt(answer)
             wanted = answer["options"]
         layer_of(wanted.get("prompt"))
         self.toolbox.offer.access(wanted.get("tools"), self.plugged.fingerprint)
@@ -298,8 +300,8 @@ class Life:
 
     # ---- plugins
 
-    def moment(self, *, completing: bool = False, said: tuple[JSON, ...] = ()) -> Moment:
-        """Where the conversation stands now, for plugins."""
+    def moment(self, *, completing: bool = False, said: tuple[JSON, ...] = (), decides: bool = False) -> Moment:
+        """Where the conversation stands now, for plugins and tools."""
         return Moment(
             session_id=self.ctx.session_id,
             root=self.ctx.parent is None,
@@ -317,6 +319,7 @@ class Life:
             completing=completing,
             instructions=self.instructions,
             said=said,
+            decides=decides,
         )
 
     async def decide(
@@ -327,15 +330,20 @@ class Life:
             return []
         said: tuple[JSON, ...] = ()
         while True:
-            moment = self.moment(completing=completing, said=said)
+            moment = self.moment(completing=completing, said=said, decides=True)
             effect = functools.partial(self.plugged.decide, hook, moment, given)
             _, answer = await self.ctx.put(Kind.CALL, effect, name=f"hook:{hook}")
-            self.plugged.adopt_if(answer)
+            await self._adopt(answer)
             found = decisions(answer)
             asks = [one for _, _, one in found if isinstance(one, Ask)]
             if not asks:
                 return found
             said = (*said, *[await self.models.completed(ask) for ask in asks])
+
+    async def _adopt(self, answer: JSON) -> None:
+        """Know what plugins keep, and land what they wrote."""
+        self.plugged.adopt_if(answer)
+        await land(answer.get("writes", ()), self.ctx.state)
 
     def tell(self, hook: str, *arguments: Any) -> None:
         """Tell the plugins, once this is kept."""

@@ -26,7 +26,7 @@ from everhold.core.errors import BadArguments
 from everhold.core.graph import Node, NodeKind, whole
 from everhold.core.journal import Delivery
 from everhold.core.query import Answer, Kind, Query, QueryId, Usage
-from everhold.core.tool import LATER, UNSURE
+from everhold.core.tool import HANDED, LATER, UNSURE
 from everhold.core.turn import Settled
 from everhold.ports.deltas import Delta, DeltaKind, Listener
 
@@ -213,8 +213,8 @@ def _is_tool(query: Query) -> bool:
 
 
 def _goes_on(answer: Answer) -> bool:
-    """Whether a call has not come to its end: a person is asked first, or it finishes later."""
-    return answer.error is not None and answer.error.get("code") in (UNSURE, LATER)
+    """Whether a call has not come to its end: a person is asked first, it finishes later, or it was handed on."""
+    return answer.error is not None and answer.error.get("code") in (UNSURE, LATER, HANDED)
 
 
 # ---- words while they are being said

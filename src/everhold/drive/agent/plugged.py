@@ -61,7 +61,7 @@ class Plugged:
                     said.append([plugin.name, about, _written(one)])
             if hook == "before_compact" and said:
                 break
-        found: dict[str, JSON] = {}
+        found: dict[str, JSON] = {"writes": moment.writes} if moment.writes else {}
         if said:
             found["said"] = said
         state = self.capture()
@@ -77,7 +77,7 @@ class Plugged:
                     options = plain(one.options, "options")
             except EverholdError as error:
                 log.warning("%s; the options stay as they were", error)
-        found: dict[str, JSON] = {"options": options}
+        found: dict[str, JSON] = {"options": options, **({"writes": moment.writes} if moment.writes else {})}
         state = self.capture()
         return found if state is None else {**found, "state": state}
 

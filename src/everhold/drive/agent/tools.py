@@ -4,7 +4,9 @@ Rules
   1. Whatever happens to a call, it has a result. The model is told what went wrong; the turn goes on.
   2. Limits count what runs. Who waits for a person's yes, or for a result that comes later, takes up no place.
   3. A call that a person has to approve is asked about with its exact input, and that is what runs.
-  4. A call that was started and of which no outcome is known is never silently run again: see `rerun`.
+  4. What a tool wrote beside its result lands with it. A tool that returns a call of a program hands its own on: the
+     program is a child session, and what it returns is the result.
+  5. A call that was started and of which no outcome is known is never silently run again: see `rerun`.
 """
 
 from __future__ import annotations
@@ -16,10 +18,22 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from everhold.core.codec import JSON, dumps
-from everhold.core.errors import AnswerFailed, AnswerRefused, Expired, OutcomeUnknown
+from everhold.core.errors import AnswerFailed, AnswerRefused, BadValue, ChildFailed, Expired, OutcomeUnknown
 from everhold.core.query import Kind, Usage
 from everhold.core.schema import read
-from everhold.core.tool import DENIED, LATER, UNSURE, Wanted, apart, confirm_of, digest, key_of, later_of
+from everhold.core.tool import (
+    DENIED,
+    HANDED,
+    LATER,
+    UNSURE,
+    Wanted,
+    apart,
+    confirm_of,
+    digest,
+    handed_of,
+    key_of,
+    later_of,
+)
 from everhold.core.turn import TurnFailed
 from everhold.drive.agent.act import act, misfit, shown, too_long
 from everhold.drive.agent.inner import Inner
@@ -27,7 +41,9 @@ from everhold.drive.agent.offer import MANY, Offer
 from everhold.drive.agent.policy import Policy
 from everhold.drive.agent.reply import ToolCall
 from everhold.ports.agent import Stage
+from everhold.ports.program import Call
 from everhold.ports.tool import Tool
+from everhold.ports.work import land
 
 #: Characters of an error that a model is shown.
 ERROR: Final = 2_000
@@ -62,6 +78,7 @@ class Toolbox:
         self.history: Callable[[], list[JSON]] = list
         self.spend: Callable[[str, Usage | None], None] = lambda source, usage: None
         self.model: str | None = None  # of the agent: what a tool asks if it names no other
+        self.moment: Callable[[], Any] = lambda: None  # where the conversation stands
 
     @property
     def specs(self) -> list[JSON]:
@@ -110,20 +127,25 @@ class Toolbox:
         try:
             answered = await self._run(tool, wanted, approved)
             q, found = await tool.held(self, wanted) if isinstance(tool, Inner) else answered
-            found, said = apart(found)
-            if said is not None:
-                self.said += said
+            found, also = apart(found)
+            if also is not None:
+                await land(also.writes, self.ctx.state)
+                self.said += also.said
                 return call.result(found)
             return call.result(found) if q is None else self._named(call, (q, found))
         except OutcomeUnknown:
             words = f"The outcome of {tool.name} is unknown: it was started and may or may not have happened."
             return call.result(words, error=True)
+        except BadValue as error:
+            return _wrong(call, f"{tool.name} was run, but nothing was written: {error}")
         except AnswerFailed as error:
             failed = error
         if failed.kind == UNSURE and approved is None:
             return await self._confirmed(tool, call, wanted, failed.message)
         if failed.kind == LATER:
             return await self._finished(tool, call, wanted, failed.message)
+        if failed.kind == HANDED:
+            return await self._handed(tool, call, failed.message)
         return _wrong(call, _told(failed))
 
     async def _run(self, tool: Tool, wanted: Wanted, approved: str | None) -> tuple[int, JSON]:
@@ -132,7 +154,7 @@ class Toolbox:
             options["retries"] = tool.retries
         if tool.timeout is not None:
             options["timeout"] = tool.timeout
-        effect = functools.partial(act, tool, wanted, self._policies, approved, self.model)
+        effect = functools.partial(act, tool, wanted, self._policies, approved, self.model, self.moment)
         async with AsyncExitStack() as places:
             if tool.name in self._places:
                 await places.enter_async_context(self._places[tool.name])
@@ -194,10 +216,36 @@ class Toolbox:
             return _wrong(call, words)
         except AnswerFailed as error:
             return _wrong(call, _told(error))
-        if too_long(answered[1], tool.output):
-            effect = functools.partial(shown, answered[1], tool.output)
-            answered = await self.ctx.put(Kind.CALL, effect, name=f"{wanted.tool}: keep", args={"call": wanted.call_id})
-        return self._named(call, answered)
+        return self._named(call, await self._in_part(tool, call, answered))
+
+    async def _in_part(self, tool: Tool, call: ToolCall, answered: tuple[int, JSON]) -> tuple[int, JSON]:
+        """What came from outside, or as much of it as the model is shown; all of it is kept."""
+        if not too_long(answered[1], tool.output):
+            return answered
+        effect = functools.partial(shown, answered[1], tool.output)
+        return await self.ctx.put(Kind.CALL, effect, name=f"{tool.name}: keep", args={"call": call.id})
+
+    # ---- what is handed on
+
+    async def _handed(self, tool: Tool, call: ToolCall, recorded: str) -> JSON:
+        """Have a child session give the result; what it costs is the tool's."""
+        handed = handed_of(recorded)
+        program: Any = _Elsewhere(handed.program, handed.version)
+        try:
+            answered = await self.ctx.delegate(Call(program, handed.args), title=tool.name, source=f"tool:{tool.name}")
+        except ChildFailed as error:
+            return _wrong(call, f"{tool.name} {error.state}: {error.error}")
+        finally:
+            self.spend(f"tool:{tool.name}", self.ctx.cost)
+        return self._named(call, await self._in_part(tool, call, answered))
+
+
+class _Elsewhere:
+    """A program by its reference: whoever runs it finds it."""
+
+    def __init__(self, ref: str, version: int) -> None:
+        self.ref, self.version = ref, version
+        self.types: dict[str, Any] = {}
 
 
 def _question(wanted: Wanted, reason: str) -> str:
