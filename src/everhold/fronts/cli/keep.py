@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,8 @@ from everhold.fronts.cli.paper import footer, json_out, plural, progress, table
 
 if TYPE_CHECKING:
     from everhold.archive import Swept
+    from everhold.core.errors import SweepFailed
+    from everhold.ports.store import Reclaimed
 
 
 @click.command("delete")
@@ -98,30 +100,58 @@ def verify_(database: str | None, as_json: bool) -> int:
         return Exit.STORE if problems else Exit.OK
 
 
+class Age(Duration):
+    """A duration, or one for a state: 30d, failed=90d."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        state, equals, rest = value.rpartition("=")
+        return state if equals else None, super().convert(rest, param, ctx)
+
+
 @db_.command("gc")
-@click.option("--older-than", type=Duration(), help="Those that did not move for so long: 12h, 30d.")
+@click.option(
+    "--older-than",
+    type=Age(),
+    multiple=True,
+    help="Those that did not move for so long: 12h, 30d; or by state, repeated: completed=30d.",
+)
 @click.option("--keep-last", type=int, metavar="N", help="Those before the newest N.")
+@click.option("--per-program", is_flag=True, help="The newest N of each program.")
 @click.option(
     "--state", "states", multiple=True, help="completed and cancelled, unless you say which; may be repeated."
 )
 @click.option("--program", help="Only those of this program.")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label.")
+@click.option("--intake", type=Duration(), help="Forget ended inputs of the others after so long.")
+@click.option("--left-over", is_flag=True, help="Delete no session, only what none can read any more.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
 @common
 def gc_(
-    older_than: float | None,
+    older_than: tuple[tuple[str | None, float], ...],
     keep_last: int | None,
+    per_program: bool,
     states: tuple[str, ...],
     program: str | None,
     labels: tuple[str, ...],
+    intake: float | None,
+    left_over: bool,
     yes: bool,
     dry_run: bool,
     database: str | None,
     as_json: bool,
-) -> None:
-    """Delete sessions that have ended. Nothing is ever deleted unless you ask."""
-    if older_than is None and keep_last is None:
+) -> int:
+    """Delete sessions that have ended: those you say, else those of [retention] in the settings."""
+    from everhold.core.errors import SweepFailed
+
+    if left_over:
+        if older_than or keep_last is not None or states or dry_run:
+            raise misused("--left-over deletes no session; give it alone")
+        return _reclaim(database, as_json)
+    ages = _ages(older_than)
+    if ages is None and keep_last is None and not settings_of(database).retention:
         raise misused("say --older-than or --keep-last; nothing is deleted unasked")
     if keep_last is not None and keep_last < 0:
         raise misused(f"--keep-last cannot be {keep_last}")
@@ -132,26 +162,95 @@ def gc_(
             with progress(words, quiet=as_json) as bar:
                 return house.runtime.sweep(
                     states,
-                    older_than=older_than,
+                    older_than=ages,
                     keep_last=keep_last,
+                    per_program=per_program,
                     program=program,
                     labels=told,
+                    intake=intake,
                     dry_run=only_look,
                     progress=bar,
                 )
 
+        failed: SweepFailed | None = None
         swept = sweep("looking", only_look=True)
-        if swept.deleted and not dry_run:
-            _confirm(f"Forget {plural(len(swept.deleted), 'session')} for good?", yes)
-            swept = sweep("deleting", only_look=False)
+        if not dry_run:
+            if swept.deleted:
+                _confirm(f"Forget {_counted(swept)} for good?", yes)
+            try:
+                swept = sweep("deleting", only_look=False)
+            except SweepFailed as error:
+                swept, failed = error.report, error
+        if as_json:
+            return _swept_json(house.database, swept, failed)
+        _show_swept(swept)
+        footer(house.database)
+        if failed is not None:
+            raise failed
+        return 0
+
+
+def _ages(given: tuple[tuple[str | None, float], ...]) -> float | dict[str, float] | None:
+    if not given:
+        return None
+    named = {state: age for state, age in given if state is not None}
+    if not named and len(given) == 1:
+        return given[0][1]
+    if len(named) < len(given):
+        raise misused("say --older-than once for all, or once for each state: completed=30d")
+    return named
+
+
+def _counted(swept: Swept) -> str:
+    states = ", ".join(f"{count} {state}" for state, count in swept.counts.items())
+    return f"{plural(len(swept.deleted), 'session')} ({states}), {swept.bytes} bytes"
+
+
+def _show_swept(swept: Swept) -> None:
+    done = "would be deleted" if swept.dry_run else "deleted"
+    click.echo(f"{_counted(swept)} {done}" if swept.deleted else f"0 sessions {done}")
+    for session_id, why in swept.kept.items():
+        click.echo(f"  kept {session_id[:SHORT]}: {why}")
+    if swept.shared_steps:
+        click.echo(f"  {plural(swept.shared_steps, 'step')} stay, because a fork has them too")
+    if swept.vacuumed:
+        click.echo(f"  {plural(swept.vacuumed, 'ended input')} forgotten")
+    _show_reclaimed(swept.reclaimed)
+
+
+def _show_reclaimed(found: Reclaimed) -> None:
+    if found.blobs:
+        click.echo(f"  {plural(found.blobs, 'attachment')} left over removed, {found.bytes} bytes")
+    if found.rows:
+        click.echo(f"  {plural(found.rows, 'row')} left over removed")
+
+
+def _swept_json(database: str, swept: Swept, failed: SweepFailed | None) -> int:
+    import msgspec
+
+    from everhold.fronts.wire import Exit, error_json, exit_code
+
+    told = {"database": database, **msgspec.to_builtins(swept)}
+    if failed is None:
+        json_out(told)
+        return Exit.OK
+    json_out({**told, "result": "failed", **error_json(failed)})
+    return exit_code(failed)
+
+
+def _reclaim(database: str | None, as_json: bool) -> int:
+    with opened(database) as house:
+        found = house.runtime.reclaim()
         if as_json:
             import msgspec
 
-            return json_out({"database": house.database, **msgspec.to_builtins(swept), "dry_run": dry_run})
-        click.echo(f"{plural(len(swept.deleted), 'session')} {'would be deleted' if dry_run else 'deleted'}")
-        for session_id, why in swept.kept.items():
-            click.echo(f"  kept {session_id[:SHORT]}: {why}")
-        footer(house.database)
+            json_out({"database": house.database, "reclaimed": msgspec.to_builtins(found)})
+        else:
+            if not found.blobs and not found.rows:
+                click.echo("nothing was left over")
+            _show_reclaimed(found)
+            footer(house.database)
+    return 0
 
 
 @db_.command("migrate")
