@@ -226,9 +226,9 @@ def plan_ages(states: Iterable[str], older_than: float | Mapping[str, float] | N
     if isinstance(older_than, Mapping):
         if list(states):
             raise BadSetting("states", "older_than names the states already")
-        ages: Mapping[Any, Any] = {state: older_than[state.value] for state in swept_states(older_than)}
         if not older_than:
             raise BadSetting("older_than", "it names no state")
+        ages: Mapping[State, Any] = {state: older_than[state.value] for state in swept_states(older_than)}
     else:
         ages = dict.fromkeys(swept_states(states), 0.0 if older_than is None else older_than)
     for age in ages.values():
