@@ -37,7 +37,8 @@ class Mortal:
     """A store whose process dies at its write number `at`, before or after it lands; later nothing works any more."""
 
     def __init__(self, store, at, when):
-        self.store, self.at, self.when, self.count, self.dead = store, at, when, 0, False
+        self.store, self.at, self.when, self.count = store, at, when, 0
+        self.gone = asyncio.Event()
 
     def __getattr__(self, name):
         found = getattr(self.store, name)
@@ -57,12 +58,12 @@ class Mortal:
             self.count += writes
             mine = writes and self.count == self.at
             if mine and self.when == "before":
-                self.dead = True
-            if self.dead:
+                self.gone.set()
+            if self.gone.is_set():
                 raise Died
             said = await found(*args, **more)
             if mine:
-                self.dead = True
+                self.gone.set()
                 raise Died
             return said
 
@@ -89,12 +90,13 @@ async def dies(store, at, when):
     clock = ManualClock()
     mortal = Mortal(store, at, when)
     runtime = Runtime(mortal, clock=clock, ttl=TTL, llm=model)
-    try:
-        async with asyncio.timeout(60):
-            await runtime.__aenter__()
-            await story(runtime)
-    except Died:
-        pass
+    await runtime.__aenter__()
+    telling = asyncio.ensure_future(story(runtime))
+    gone = asyncio.ensure_future(mortal.gone.wait())
+    await asyncio.wait([telling, gone], timeout=60, return_when=asyncio.FIRST_COMPLETED)
+    telling.cancel()
+    gone.cancel()
+    await asyncio.gather(telling, gone, return_exceptions=True)
     await die(runtime, clock)
     return mortal.count, clock
 
