@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import BadArguments, UnknownPlugin
+from everhold.core.errors import BadArguments, PluginFailed, UnknownPlugin
 from everhold.core.graph import Frame
 from everhold.core.ledger import Ledger
 from everhold.core.message import ToolUse
@@ -244,7 +244,10 @@ class Plugin:
         """The frame should become smaller: say what a new one begins with. The first plugin that does is heard."""
 
     def before_store(self, value: JSON) -> JSON:
-        """An input, a tool's result or a model's words are about to be written down: what is returned is written."""
+        """An input, a tool's result or a model's words are about to be written down: what is returned is written.
+
+        So are answers of people and hosts. One that comes where the program is not waits as it was given until it is.
+        """
         return value
 
     # ---- after: observes
@@ -316,8 +319,14 @@ def _made(one: Any) -> Plugin:
 
 
 def stored(plugins: Sequence[Plugin], value: JSON) -> JSON:
-    """A value as it is written down: each plugin's `before_store` sees what the one before it returned."""
+    """A value as it is written down: each plugin's `before_store` sees what the one before it returned.
+
+    One that raises is `PluginFailed`, and nothing is written.
+    """
     for plugin in plugins:
         if overrides(plugin, "before_store"):
-            value = plugin.before_store(value)
+            try:
+                value = plugin.before_store(value)
+            except Exception as error:
+                raise PluginFailed(plugin.name, "before_store", f"{type(error).__name__}: {error}") from error
     return value

@@ -5,10 +5,10 @@ import logging
 import pytest
 
 from everhold import hooks
-from everhold.core.errors import BadArguments, UnknownPlugin
+from everhold.core.errors import AnswerConflict, BadArguments, PluginFailed, UnknownPlugin, UnknownProgram
 from everhold.core.graph import INITIAL, NodeKind, text
 from everhold.core.query import Kind, Usage
-from everhold.core.tool import Confirm, Deny
+from everhold.core.tool import Confirm, Deny, Later
 from everhold.core.turn import Answered, Settled, TurnAborted
 from everhold.drive.agent.agent import Agent
 from everhold.hooks import (
@@ -27,6 +27,7 @@ from everhold.hooks import (
 )
 from everhold.ports.said import Said
 from everhold.ports.tool import tool
+from everhold.programs.python import PythonHost
 from everhold.testing.crash import crash_everywhere
 from tests.scenario.house import opened, rows
 from tests.scenario.talk import Scripted, told, use, uses
@@ -240,6 +241,59 @@ async def test_before_store():
         await session.send("hush, an input")
         kept = repr(await runtime.store.load(session.id))
         assert "hush" not in kept and kept.count("***") >= 3
+
+
+@tool
+def ordered() -> str:
+    """Order something."""
+    raise Later("What came of it?")
+
+
+def hush(self, value):
+    if value == "break":
+        raise ValueError("no")
+    return hooks_replace(value, "hush", "***")
+
+
+async def test_before_store_sees_what_people_and_hosts_answer():
+    """A model's words from a host, a result that comes later, an error in its place; the same again is no conflict."""
+    agent = Agent(tools=[ordered], plugins=[made("before_store", hush)], name="<locals>.quiet")
+    async with opened() as runtime:
+        session = await runtime.session(agent, "c")
+        turn = await session.send("Order.")
+        first = turn.queries[0]
+        with pytest.raises(PluginFailed, match="before_store"):
+            await runtime.answer(first, "break")
+        await runtime.answer(first, {"text": "hush", "tool_calls": [{"name": "ordered", "input": {}}]})
+        turn = await session.turn(turn.input_id)
+        await runtime.answer(turn.queries[0], "hush, it came", by={"user": "ann"})
+        await runtime.answer(session.id, "hush, it came", query_id=turn.queries[0].id)  # to be sure
+        with pytest.raises(AnswerConflict):
+            await runtime.answer(session.id, "it did not", query_id=turn.queries[0].id)
+        turn = await session.turn(turn.input_id)
+        await runtime.answer(turn.queries[0], error="hush, no words")
+        turn = await session.turn(turn.input_id)
+        assert "hush" not in repr(await runtime.store.load(session.id))
+        assert (turn.outcome.error, told(await session.history())) == ("***, no words", ["***, it came"])
+
+
+async def test_before_store_sees_an_answer_that_waited(tmp_path):
+    """Given where the program is not, it waits as it was given; what is taken into the journal is what is returned."""
+    agent = Agent(plugins=[made("before_store", hush)], name="<locals>.waiting")
+    async with opened(tmp_path, replay=False) as runtime:
+        session = await runtime.session(agent, "c")
+        turn = await session.send("Well?")
+    async with opened(tmp_path, recover=False, replay=False) as elsewhere:
+        elsewhere.host._python = PythonHost(_nowhere)
+        await elsewhere.answer(session.id, "hush, words", query_id=turn.queries[0].id)
+    async with opened(tmp_path, replay=False) as runtime:
+        session = await runtime.session(agent, "c")
+        assert (await session.turn(turn.input_id)).text == "***, words"
+        assert "hush" not in repr(await runtime.store.load(session.id))
+
+
+def _nowhere(ref, version):
+    raise UnknownProgram(ref, "it is not here", "")
 
 
 def hooks_replace(value, old, new):

@@ -7,10 +7,13 @@ the same deliveries in the same order, and compares what the program asks with w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Callable, Set
 from heapq import heappop, heappush
 from typing import Any, Final
 
+import msgspec
+
+from everhold.core.codec import JSON, plain
 from everhold.core.journal import Delivery, Expected, Opened, Reply, compare, fold, tape
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query
@@ -21,6 +24,8 @@ from everhold.ports.store import Letter, Record
 
 _NONE: Final[frozenset[int]] = frozenset()
 _NO_VERSIONS: Final[dict[str, int]] = {}
+#: Queries whose answers somebody says; others are answered by what happens.
+_SAID: Final = frozenset({Kind.LLM, Kind.TOOL, Kind.INPUT})
 _INNER: Final = frozenset({Kind.SESSION, Kind.STATE, Kind.TIMER})
 
 
@@ -117,10 +122,28 @@ class Live:
         """How many open queries somebody outside can answer now."""
         return len(self.opened) - len(self.working) - len(self.inner)
 
+    def kept(self, answers: list[Answer]) -> list[Answer]:
+        """What somebody outside answered, as the program wants it written down."""
+        keep = getattr(self.execution, "keep", None)
+        if keep is None:
+            return answers
+        return [_written(answer, keep) if self._is_said(answer.q) else answer for answer in answers]
+
+    def _is_said(self, q: int) -> bool:
+        """Whether a query asks for words; one that is not open is taken for such, to compare an answer given twice."""
+        return q not in self.opened or self.opened[q].query.kind in _SAID
+
     def drop(self) -> None:
         """Forget the execution; whoever waits for the lock will see that it is stale."""
         self.stale = True
         self.execution.drop()
+
+
+def _written(answer: Answer, keep: Callable[[JSON], JSON]) -> Answer:
+    if answer.error is not None:
+        words = str(keep(answer.error.get("message", "")))
+        return msgspec.structs.replace(answer, error={**answer.error, "message": words})
+    return msgspec.structs.replace(answer, value=plain(keep(answer.value), "the answer"))
 
 
 async def rebuild(record: Record, host: Host, *, strict: bool | None = None, recount: bool = False) -> Live:

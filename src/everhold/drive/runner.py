@@ -117,6 +117,7 @@ class Runner:
             and head.state is State.PAUSED
             and not live.letters
             and not live.stale
+            and getattr(live.execution, "keep", None) is None
         )
 
     async def answer(self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None = None) -> Status:
@@ -124,7 +125,7 @@ class Runner:
 
         async def act(live: Live) -> Status:
             await self._on_time(live)
-            answers, late = Door(live.id, live.head, live.opened, live.working).check(given, by)
+            answers, late = map(live.kept, Door(live.id, live.head, live.opened, live.working).check(given, by))
             if late:
                 record = await self._store.load(session_id)
                 if record.head.revision != live.head.revision:
@@ -282,7 +283,7 @@ class Runner:
                 answer = msgspec.convert(letter.body, Answer)
                 if live.head.due_at is not None and live.head.due_at < letter.at:
                     await self._on_time(live)
-                answers = [answer] if answer.q in live.opened else []
+                answers = live.kept([answer]) if answer.q in live.opened else []
                 await self._sessions.step(live, answers, read=[letter.id])
 
     # ---- signal, cancel

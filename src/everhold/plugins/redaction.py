@@ -2,8 +2,8 @@
 
     Agent(…, plugins=[Redaction(values=[os.environ["DATABASE_PASSWORD"]])])
 
-What is not written down nobody sees: not the model, not people, and not the tool that the model calls with it. An
-answer that somebody gives from outside to an open question is kept as it was given.
+What is not written down nobody sees: not the model, not people, and not the tool that the model calls with it. What
+people and hosts answer is kept without secrets, too; where the agent is not, it waits as it was given until it is.
 """
 
 from __future__ import annotations

@@ -39,6 +39,10 @@ class Stage(Context, Protocol):
         """
         ...
 
+    def keep_with(self, keep: Callable[[JSON], JSON]) -> None:
+        """Have what somebody outside answers written down as `keep` returns it."""
+        ...
+
     def note(self, *nodes: Node, leaf: str | UnsetType | None = ..., settled: Settled | None = None) -> None:
         """Add to the conversation, with the step that is under way."""
         ...

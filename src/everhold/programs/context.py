@@ -219,6 +219,9 @@ class PythonContext:
         finally:
             self.cost = getattr(pending, "usage", None)
 
+    def keep_with(self, keep: Callable[[JSON], JSON]) -> None:
+        self._execution.keep = keep
+
     def note(
         self, *nodes: Node, leaf: str | msgspec.UnsetType | None = msgspec.UNSET, settled: Settled | None = None
     ) -> None:

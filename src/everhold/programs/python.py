@@ -79,6 +79,7 @@ class PythonExecution:
         self.asked_count = 0
         self.llm_asked = 0  # llm queries of this delivery, for budgets
         self.spent = Ledger()  # what its answers cost
+        self.keep: Callable[[JSON], JSON] | None = None  # how answers from outside are written down
         self._effects: dict[int, Callable[[], Any]] = {}
         self._children: dict[int, Call[Any]] = {}
         self._pending: dict[int, Pending] = {}

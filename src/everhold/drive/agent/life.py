@@ -35,7 +35,7 @@ from everhold.drive.agent.reply import understood
 from everhold.drive.agent.rounds import Rounds, Stop
 from everhold.drive.agent.sources import Sources
 from everhold.drive.agent.tools import Toolbox
-from everhold.hooks import Ask, Contribute, Moment, SetOptions
+from everhold.hooks import Ask, Contribute, Moment, SetOptions, stored
 from everhold.ports.agent import Stage
 from everhold.ports.work import land
 
@@ -63,6 +63,8 @@ class Life:
         self.graph = Graph()
         self.plugged = Plugged(agent.plugins)
         self.hooks: list[str] = []  # those that are called in this turn
+        if "before_store" in self.plugged.hooks:
+            ctx.keep_with(functools.partial(stored, self.plugged.plugins))
         guarded: Any = Guarded(ctx, self.plugged, self._asking) if self.plugged.plugins else ctx
         policies = (*agent.policy, self._verdict) if self.plugged.plugins else agent.policy
         self.toolbox = Toolbox(
