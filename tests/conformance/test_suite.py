@@ -12,6 +12,7 @@ import pytest
 
 from everhold.ports import store as port
 from everhold.stores.memory import MemoryStore
+from everhold.stores.memory_lanes import Door
 from everhold.testing.conformance import DurableStoreContract, StoreContract
 
 # A promise of the port, by its first words: the tests that would fail without it.
@@ -52,11 +53,50 @@ KEPT = {
         "test_only_the_exact_id_is_known",
         "test_nothing_is_attached_to_nobody",
     ],
+    "let one act at a time on a session": [
+        "test_one_of_many_gets_it",
+        "test_one_of_many_claims",
+        "test_all_who_come_at_once_come_in",
+        "test_a_refusal_among_cancels_changes_nothing",
+        "test_a_lease_holds_between_two",
+        "test_a_claim_holds_between_two",
+        "test_what_is_sent_through_two",
+    ],
+    "write nothing if nothing was changed": ["test_a_look_changes_nothing", "test_looking_at_it"],
+    "give the time of one clock": [
+        "test_time_is_the_stores",
+        "test_a_store_has_a_clock_of_its_own",
+        "test_one_clock_for_both",
+    ],
+    "run `Change.intake` so too": [
+        "test_all_lands_together",
+        "test_a_lost_claim_undoes_all",
+        "test_a_refused_commit_leaves_the_intake_alone",
+        "test_one_refused_act_harms_nobody",
+        "test_a_session_that_is_not_born_has_no_intake",
+    ],
+    "name those that have ended, too": ["test_who_has_to_be_seen_to"],
+    "raise `Overtaken`, and change nothing, if one has another version": [
+        "test_another_version_of_a_duty_is_overtaken",
+        "test_a_duty_that_is_gone_is_overtaken",
+        "test_one_of_many_does_it",
+        "test_one_of_two_does_it",
+    ],
+    "keep them before it returns.": [
+        "test_a_duty_is_read_as_it_was_written",
+        "test_what_was_committed_survives_a_death",
+    ],
     "keep them before it returns, whoever": ["test_what_is_kept_is_read_again", "test_what_was_committed_survives"],
     "raise `UnknownAttachment` for everything else": [
         "test_another_session_cannot_read_it",
         "test_a_fork_reads_what_was_kept_before_it_differed",
     ],
+    "take the time of one clock": [
+        "test_a_worker_ages_until_its_next_beat",
+        "test_workers_live_by_the_clock_of_the_store",
+    ],
+    "leave everything that a session may read": ["test_what_is_kept_meanwhile_stays"],
+    "find nothing more when called again": ["test_there_is_nothing_to_reclaim"],
     "let go of bytes with the last session": [
         "test_what_is_kept_goes_with_its_session",
         "test_a_fork_outlives_what_it_shares",
@@ -216,9 +256,77 @@ async def _deaf(self, *, kind, to, limit):
     return (await MemoryStore.inbox(self, kind=kind, to=to, limit=limit))[::-1]
 
 
+async def _carefree(self, session_id, act, *, named=(), whole=False):
+    door = self._doors.setdefault(session_id, Door())
+    given = door.look(session_id, self._head(session_id), self.now(), named, whole=whole)
+    try:
+        return act(given)
+    finally:
+        door.take(given)
+
+
+async def _sleepy(self, session_id, act, *, named=(), whole=False):
+    return await MemoryStore.intake(self, session_id, lambda intake: _at(intake, 1000.0, act), named=named, whole=whole)
+
+
+def _at(intake, now, act):
+    intake.now = now
+    return act(intake)
+
+
+async def _short(self, session_id, act, *, named=(), whole=False):
+    return await MemoryStore.intake(self, session_id, act)
+
+
+async def _apart(self, change, fence):
+    act, change.intake = change.intake, None
+    await MemoryStore.commit(self, change, fence)
+    if act is not None:
+        await self.intake(change.id, act, named=change.named)
+
+
+async def _before(self, change, fence):
+    act, change.intake = change.intake, None
+    if act is not None and fence:
+        await self.intake(change.id, act, named=change.named)
+    await MemoryStore.commit(self, change, fence)
+
+
+async def _greedy(self, owner, ttl):
+    owners = {door.lease.owner for door in self._doors.values() if door.lease is not None}
+    return [id for each in owners for id in await MemoryStore.keep(self, each, ttl)]
+
+
+async def _blind(self, limit):
+    return [id for id in await MemoryStore.ready(self, limit) if not self._head(id).ended]
+
+
+async def _hasty(self, duties):
+    for one in duties:
+        await MemoryStore.undertake(self, [one])
+
+
+async def _lenient(self, duties):
+    now = [await self.duty(one.kind, one.id) for one in duties]
+    fresh = [
+        port.Duty(one.kind, one.id, one.body, one.due_at, 0 if was is None else was.version)
+        for one, was in zip(duties, now, strict=True)
+    ]
+    await MemoryStore.undertake(self, fresh)
+
+
 @pytest.mark.parametrize(
     "store",
     [
+        broken("keeps_what_was_refused", intake=_carefree),
+        broken("has_no_clock", intake=_sleepy),
+        broken("does_not_look_for_what_has_ended", intake=_short),
+        broken("acts_after_the_commit", commit=_apart),
+        broken("acts_before_the_commit", commit=_before),
+        broken("renews_what_is_not_his", keep=_greedy),
+        broken("does_not_see_the_ended", ready=_blind),
+        broken("undertakes_one_by_one", undertake=_hasty),
+        broken("has_no_versions_of_duties", undertake=_lenient),
         broken("delivers_twice", commit=_twice),
         broken("has_no_fence", commit=_late),
         broken("forgets_what_is_shared", delete=_forgetful),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from everhold.core.codec import dumps, loads, seal
+from everhold.core.codec import dumps, loads, plain, seal
 from everhold.core.intake import Hold, Item, ItemState
 from everhold.core.lease import Lease, Owner
 from everhold.ports.store import Duty
@@ -65,6 +66,13 @@ def read_lease(row: tuple[Any, ...]) -> tuple[Lease | None, int]:
     if generation == 0:
         return None, seq
     return Lease(Owner(name, incarnation), token, generation, claimed_at, expires_at, bool(released)), seq
+
+
+def check(duties: Sequence[Duty]) -> None:
+    """Raises `BadValue` if one could not be written."""
+    for one in duties:
+        plain([one.kind, one.id, one.due_at], "the duty")
+        plain(one.body, f"the duty {one.kind}/{one.id}")
 
 
 def duty_row(duty: Duty) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from everhold.core.intake import Intake, Item
 from everhold.core.lease import Lease, Owner
 from everhold.core.session import Head, SessionId
 from everhold.ports.store import Duty
-from everhold.stores.lanes import item_row, read_item
+from everhold.stores.lanes import check, item_row, read_item
 
 T = TypeVar("T")
 
@@ -117,6 +117,7 @@ class Lanes:
         return [Duty(kind, id, loads(text), at, version) for id, text, at, version in named[:limit]]
 
     async def undertake(self, duties: Sequence[Duty]) -> None:
+        check(duties)
         fresh = dict(self._duties)
         for one in duties:
             place = (one.kind, one.id)

@@ -18,7 +18,7 @@ from everhold.core.intake import Intake
 from everhold.core.lease import Owner
 from everhold.core.session import SessionId, State
 from everhold.ports.store import Duty
-from everhold.stores.lanes import DUTY, duty_row, read_duty
+from everhold.stores.lanes import DUTY, check, duty_row, read_duty
 from everhold.stores.postgres.address import kept, read
 from everhold.stores.postgres.door import LOCAL, NOW, Act, Rows, land, read_intake, reads, sent
 from everhold.stores.postgres.hear import Ear
@@ -162,6 +162,7 @@ class Lanes:
             raise StoreDamaged(self.where, str(error)) from None
 
     async def undertake(self, duties: Sequence[Duty]) -> None:
+        check(duties)
         receipt, changes = randbits(62), [_change(one) for one in duties]
 
         async def act(line: Line) -> None:

@@ -19,6 +19,7 @@ from everhold.stores.lanes import (
     DUTY,
     ITEM,
     LEASE,
+    check,
     duty_row,
     item_row,
     lease_row,
@@ -202,6 +203,7 @@ class Lanes:
             return [*duties(self._run, kind, due, prefix, after, limit)]
 
     async def undertake(self, duties: Sequence[Duty]) -> None:
+        check(duties)
         await self._write(lambda: undertake(self._run, duties))
 
     async def next_duty(self) -> float | None:

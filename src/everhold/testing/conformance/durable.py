@@ -10,12 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from everhold.core.errors import KeyConflict, Overtaken, UnknownSession
+from everhold.core.errors import ClaimLost, KeyConflict, Overtaken, UnknownSession
+from everhold.core.lease import Owner, Taken
 from everhold.core.query import Kind
 from everhold.ports.attachment import Attachment
-from everhold.ports.store import Effect, Filter, Letter, Store, Worker, Write
+from everhold.ports.store import Duty, Effect, Filter, Letter, Store, Worker, Write
 from everhold.testing.conformance.build import ask, begin, branch, end, ids, mark, move, start, step
 from everhold.testing.conformance.contract import StoreContract
+from everhold.testing.conformance.lanes import kept, on, put, said, task, waiting
+from everhold.testing.conformance.lease import BOB, Clock, lease_of, take, taken
 from everhold.testing.conformance.room import OpenStore, everything, in_time, opened, refusals
 
 
@@ -30,6 +33,12 @@ async def busy(store: Store) -> None:
     await mark(store, await begin(store, "s-4"), letters=letters, tip={"mail": 1})
     await store.attach("s-1", Attachment(sha256(b"\0").hexdigest(), 1, "image/png"), b"\0", 1.0)
     await store.beat(Worker("ada", "host", 7, 99.5))
+    await put(store, said("i-1", key="k\0"), task("i-2", available_at=5000.0), said("i-3"))
+    fence = await taken(store)
+    claim = await on(store, lambda intake: intake.claim_next(fence, "c", 1))
+    await on(store, lambda intake: intake.cancel(["i-3"], "é"))
+    assert claim is not None
+    await store.undertake([Duty("n", "a\0", {"x": [1, 2.5]}, 5.5), Duty("n", "b", 1)])
 
 
 async def known(store: Store) -> list[Worker]:
@@ -197,8 +206,10 @@ class DurableStoreContract(StoreContract):
             lambda store: begin(store, "s-1"),
             lambda store: store.beat(Worker("ada", "host", 7, 99.5)),
             lambda store: store.delete("s-0", 1),
+            lambda store: put(store, said("i-1"), id="s-0"),
+            lambda store: store.undertake([Duty("n", "a", 1)]),
         ],
-        ids=["commit", "beat", "delete"],
+        ids=["commit", "beat", "delete", "enqueue", "duty"],
     )
     async def test_another_has_written(self, open_store: OpenStore, write: Callable[[Store], Any]) -> None:
         """`changed` tells each handle, once, that the other has written."""
@@ -211,6 +222,77 @@ class DurableStoreContract(StoreContract):
 
             assert [await one.changed(), await one.changed()] == [True, False]
             assert await two.changed() is False
+
+    async def test_a_lease_holds_between_two(self, open_store: OpenStore) -> None:
+        """LE10, FA8: Of many who try through two handles at once exactly one has it, and both handles see who."""
+        async with opened(open_store()) as one, opened(open_store()) as two:
+            await begin(one)
+            owners = [Owner(f"w-{n}", "1") for n in range(10)]
+
+            found = await asyncio.gather(
+                *(take(store, owner, owner.name) for store, owner in zip([one, two] * 5, owners, strict=True))
+            )
+
+            (winner,) = [answer.lease for answer in found if isinstance(answer, Taken)]
+            assert await lease_of(one) == await lease_of(two) == winner
+            assert await two.keep(winner.owner, 50.0) == ["s-1"]
+
+    async def test_a_claim_holds_between_two(self, open_store: OpenStore) -> None:
+        """QW3, QW16, FA8: Through two handles at once one claims; a takeover through one is known to the other."""
+        async with opened(open_store()) as one, opened(open_store()) as two:
+            clock = Clock(one, two)
+            record = await begin(one, "s-1", ask(0))
+            await put(one, said("i-1"))
+            fence = await taken(two)
+
+            found = await asyncio.gather(
+                *(
+                    on(store, lambda intake, n=n: intake.claim_next(fence, f"c-{n}"))  # type: ignore[misc]
+                    for n, store in enumerate([one, two] * 4)
+                )
+            )
+            (claim,) = [each for each in found if each is not None]
+            assert await waiting(one) == await waiting(two) == []
+
+            clock.now += 100
+            second = await taken(two, BOB, "t-2")
+            assert await on(two, lambda intake: intake.claim_next(second, "d")) is not None
+            with pytest.raises(ClaimLost):
+                await one.commit(step(record, answers={0: 1}, intake=lambda intake: intake.complete(claim)), 1)
+            assert await one.load("s-1") == await two.load("s-1") == record
+
+    async def test_what_is_sent_through_two(self, open_store: OpenStore) -> None:
+        """QW1, TI1, TI3: A key is one item through both; all who come at once come in, each with its number."""
+        async with opened(open_store()) as one, opened(open_store()) as two:
+            await begin(one)
+            await asyncio.gather(
+                *(put(store, said(f"i-{n // 2}", key=f"k-{n // 2}")) for n, store in enumerate([one, two] * 10))
+            )
+
+            found = await kept(two)
+            assert sorted(found) == sorted(f"i-{n}" for n in range(10))
+            assert [item.seq for item in found.values()] == list(range(1, 11))
+
+    async def test_one_of_two_does_it(self, open_store: OpenStore) -> None:
+        """QW3, FA8: Of ten changes of one duty through each of two handles, exactly one lands."""
+        async with opened(open_store()) as one, opened(open_store()) as two:
+            await one.undertake([Duty("n", "a", 0)])
+
+            refused = await refusals(
+                *(store.undertake([Duty("n", "a", n, None, 1)]) for n, store in enumerate([one, two] * 10))
+            )
+
+            won = refused.index(None)
+            assert [type(error) for error in refused] == [type(None) if n == won else Overtaken for n in range(20)]
+            assert await two.duty("n", "a") == Duty("n", "a", won, None, 2)
+
+    async def test_one_clock_for_both(self, open_store: OpenStore) -> None:
+        """LE9, LE12: Both handles tell the same time: it goes on from one to the other."""
+        async with opened(open_store()) as one, opened(open_store()) as two:
+            await begin(one)
+            seen = [await store.intake("s-1", lambda intake: intake.now) for store in [one, two] * 5]
+
+            assert seen == sorted(seen)
 
     async def test_who_listens_hears_in_time(self, open_store: OpenStore) -> None:
         """Whoever listens is woken, or learns by looking after the time it was told, that another has written."""

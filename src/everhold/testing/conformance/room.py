@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from everhold.core.intake import Intake
 from everhold.ports.store import Filter, Store
 
 OpenStore = Callable[[], Store]
@@ -74,7 +75,13 @@ async def everything(store: Store) -> list[Any]:
         for one in summaries
         for made in await store.attachments(one.birth.id)
     ]
-    return [records, inbox, values, await store.due(1e12, 1000), await store.orphans(set()), attached]
+    doors = [await store.intake(one.birth.id, _door, whole=True) for one in summaries]
+    moments = [await store.due(1e12, 1000), await store.orphans(set()), await store.next_duty()]
+    return [records, inbox, values, moments, attached, doors, await store.ready(1000), await store.duties("n")]
+
+
+def _door(intake: Intake) -> Any:
+    return intake.lease, intake.seq, list(intake.items.values())
 
 
 async def refusals(*commits: Any) -> list[BaseException | None]:

@@ -24,7 +24,7 @@ async def asked(store: Store, **wanted: Any) -> list[tuple[str, int]]:
 class AskingRoom(Room):
     """`asking` names the open questions for people, but for those that a duty takes care of."""
 
-    async def test_a_row_is_birth_query_and_moment(self, store: Store) -> None:
+    async def test_who_is_asked_gets_birth_query_and_moment(self, store: Store) -> None:
         """As in the inbox."""
         query = ask(0, Kind.APPROVAL, to="ada", args={"amount": 3})
         record = await begin(store, "s-1", query, created_at=1234.5)

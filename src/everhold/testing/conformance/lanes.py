@@ -1,0 +1,605 @@
+"""What the lanes of an intake promise: order, names that hold, claims of one generation, ends that happen once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import pytest
+
+from everhold.core.errors import BadArguments, BadValue, ClaimLost, InputConflict, LeaseLost, SessionEnded
+from everhold.core.intake import Boundary, Cancel, Claim, Intake, Item, ItemKind, ItemState, Lane, Slot, When
+from everhold.core.lease import Fence
+from everhold.ports.store import Store
+from everhold.testing.conformance.build import begin, end
+from everhold.testing.conformance.lease import ADA, BOB, TTL, Clock, release, taken
+from everhold.testing.conformance.room import Room, everything
+
+T = TypeVar("T")
+EARLY, LATE = Boundary.AFTER_WORK, Boundary.BEFORE_COMPLETION
+
+
+def said(id: str, **facts: Any) -> Item:
+    """What a user says."""
+    return Item(id, ItemKind.INPUT, {"text": id}, **facts)
+
+
+def task(id: str, **facts: Any) -> Item:
+    """Work for a turn."""
+    return Item(id, ItemKind.TASK, {"do": id}, **facts)
+
+
+def join(id: str, merge: str = "m", **facts: Any) -> Item:
+    """Work that may be done together with its neighbours."""
+    return task(id, slot=Slot.JOIN, merge=merge, **facts)
+
+
+def command(id: str, **facts: Any) -> Item:
+    """What to do to the session."""
+    return Item(id, ItemKind.COMMAND, {"name": id}, **facts)
+
+
+async def on(store: Store, act: Callable[[Intake], T], *named: str, id: str = "s-1") -> T:
+    """Act on a session's intake."""
+    return await store.intake(id, act, named=named)
+
+
+async def put(store: Store, *items: Item, id: str = "s-1") -> None:
+    """Let these in, one after the other."""
+    for item in items:
+        names = [item.key] if item.key is not None else []
+        await store.intake(id, lambda intake, item=item: intake.enqueue(item), named=names)  # type: ignore[misc]
+
+
+async def working(store: Store, *items: Item) -> tuple[Clock, Fence]:
+    """A session for which these wait, its store's clock, and the fence of who works on it."""
+    clock = Clock(store)
+    await begin(store)
+    await put(store, *items)
+    return clock, await taken(store)
+
+
+async def taken_over(store: Store, clock: Clock) -> Fence:
+    """The lease runs out, and somebody else has it."""
+    clock.now += TTL
+    return await taken(store, BOB, "t-2")
+
+
+async def claimed(store: Store, claim: Callable[[Intake], Claim | None]) -> Claim:
+    """A claim of something that is there."""
+    found = await on(store, claim)
+    assert found is not None
+    return found
+
+
+async def waiting(store: Store, lane: Lane | None = None, id: str = "s-1") -> list[str]:
+    return names(await on(store, lambda intake: intake.waiting(lane), id=id))
+
+
+async def kept(store: Store, id: str = "s-1") -> dict[str, Item]:
+    """All items, those that have ended too."""
+    return await store.intake(id, lambda intake: dict(intake.items), whole=True)
+
+
+def names(found: Claim | Iterable[Item] | None) -> list[str]:
+    return [item.id for item in (found.items if isinstance(found, Claim) else found or ())]
+
+
+class ComingRoom(Room):
+    """Letting in, looking and cancelling."""
+
+    async def test_the_same_key_is_the_first_receipt(self, store: Store) -> None:
+        """QW1, TI1: The first item with its first content comes back, also when it has ended; elsewhere it is new."""
+        clock, fence = await working(store, said("i-1", key="k\0é"))
+        await begin(store, "s-2")
+        again = Item("i-9", ItemKind.INPUT, {"text": "i-1"}, key="k\0é", turn=4)
+
+        clock.now += 1
+        first = await on(store, lambda intake: intake.enqueue(again), "k\0é")
+        claim = await claimed(store, lambda intake: intake.claim_next(fence, "c"))
+        await on(store, lambda intake: intake.complete(claim, {"step": 1}))
+        second = await on(store, lambda intake: intake.enqueue(again), "k\0é")
+        other = await on(store, lambda intake: intake.enqueue(again), "k\0é", id="s-2")
+
+        assert (first.new, first.item) == (False, said("i-1", key="k\0é", seq=1, at=1000.0))
+        assert (second.new, second.item.id, second.item.state) == (False, "i-1", ItemState.COMPLETED)
+        assert (other.new, other.item.id) == (True, "i-9")
+        assert [*await kept(store)] == ["i-1"]
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            Item("i-2", ItemKind.INPUT, {"text": "other"}, key="k"),
+            Item("i-2", ItemKind.INPUT, {"text": "i-1"}, key="k", boundary=LATE),
+            Item("i-2", ItemKind.COMMAND, {"text": "i-1"}, key="k"),
+        ],
+    )
+    async def test_the_same_key_with_other_content(self, store: Store, other: Item) -> None:
+        """TI2: Other words, another boundary or kind are a conflict, and nothing changes; when it has ended too."""
+        await working(store, said("i-1", key="k"))
+
+        for _ in range(2):
+            before = await everything(store)
+            with pytest.raises(InputConflict):
+                await on(store, lambda intake: intake.enqueue(other), "k")
+            assert await everything(store) == before
+            await on(store, lambda intake: intake.cancel(["k"]))
+
+    async def test_a_wake_that_comes_again(self, store: Store) -> None:
+        """QW26: There is one row of it, completed once; it comes to nothing when it comes again."""
+        wake = Item("i-1", ItemKind.WAKE, {"of": "child"}, key="wake:child")
+        _, fence = await working(store, wake, wake)
+        claim = await claimed(store, lambda intake: intake.claim_work(fence, "c"))
+        await on(store, lambda intake: intake.complete(claim))
+        await put(store, wake)
+
+        assert await waiting(store) == []
+        assert await on(store, lambda intake: intake.claim_work(fence, "c-2")) is None
+        with pytest.raises(ClaimLost):
+            await on(store, lambda intake: intake.complete(claim), "i-1")
+
+    async def test_a_key_has_to_be_named(self, store: Store) -> None:
+        """TI1: Under a key that was not looked for nothing is let in: it may belong to what has ended."""
+        Clock(store)
+        await begin(store)
+
+        with pytest.raises(BadArguments):
+            await on(store, lambda intake: intake.enqueue(said("i-1", key="k")))
+        assert await kept(store) == {}
+
+    async def test_an_id_is_given_once(self, store: Store) -> None:
+        """TI18: An id of something that has ended is never another's, though nobody looked for it."""
+        await working(store, said("i-1"))
+        await on(store, lambda intake: intake.cancel(["i-1"]))
+        before = await everything(store)
+
+        with pytest.raises(BadArguments):
+            await on(store, lambda intake: intake.enqueue(said("i-1")))
+        assert await everything(store) == before
+        assert not (await on(store, lambda intake: intake.enqueue(said("i-1")), "i-1")).new
+
+    @pytest.mark.parametrize("item", [said("i-1", key=" "), said("")])
+    async def test_a_blank_name(self, store: Store, item: Item) -> None:
+        """TI1: It would be everybody's, and is refused."""
+        Clock(store)
+        await begin(store)
+
+        with pytest.raises(BadArguments):
+            await on(store, lambda intake: intake.enqueue(item), " ")
+        assert await kept(store) == {}
+
+    @pytest.mark.parametrize("body", [{"x": float("nan")}, {"x": {1}}, "\ud800", 2**70])
+    async def test_what_no_store_can_keep(self, store: Store, body: Any) -> None:
+        """QW22: It is refused before anything of it is written."""
+        Clock(store)
+        await begin(store)
+        before = await everything(store)
+
+        with pytest.raises(BadValue):
+            await on(store, lambda intake: intake.enqueue(Item("i-1", ItemKind.TASK, body)))
+        assert await everything(store) == before
+
+    async def test_an_item_is_read_as_it_was_written(self, store: Store) -> None:
+        """FA8, TI3: Every field of it, whatever signs are in its text."""
+        facts: dict[str, Any] = {"key": "k\0\1🦉", "boundary": LATE, "when": When.IDLE, "available_at": 12.25}
+        body = {"text": "é\0\1", "n": [1, 2.5, None, True]}
+        given = Item("i\0-1", ItemKind.WAKE, body, slot=Slot.JOIN, merge="m\0", turn=3, **facts)
+        await working(store, given)
+
+        (found,) = await on(store, lambda intake: intake.waiting())
+        assert found == Item(
+            "i\0-1", ItemKind.WAKE, body, slot=Slot.JOIN, merge="m\0", turn=3, seq=1, at=1000.0, **facts
+        )
+
+    async def test_items_are_in_the_order_they_came(self, store: Store) -> None:
+        """QW2, TI3: Each lane in order, whatever they are called; sessions know nothing of each other."""
+        await working(store, said("i-9"), task("i-3"), said("i-1"), command("i-2"))
+        await begin(store, "s-2")
+        await put(store, said("i-5"), id="s-2")
+
+        assert await waiting(store, Lane.INPUT) == ["i-9", "i-1"]
+        assert await waiting(store, Lane.WORK) == ["i-3", "i-2"]
+        assert await waiting(store, id="s-2") == ["i-5"]
+
+    async def test_all_who_come_at_once_come_in(self, store: Store) -> None:
+        """QW2, TI3: Each gets a number of its own, and nobody is lost."""
+        Clock(store)
+        await begin(store)
+        await asyncio.gather(*(put(store, said(f"i-{n}", key=f"k-{n}")) for n in range(12)))
+
+        found = await kept(store)
+        assert sorted(found) == sorted(f"i-{n}" for n in range(12))
+        assert [item.seq for item in found.values()] == list(range(1, 13))
+
+    async def test_the_same_key_at_once(self, store: Store) -> None:
+        """QW1, TI1: Of many who say the same at once, one lets it in, and the others get its receipt."""
+        Clock(store)
+        await begin(store)
+        item = said("i-1", key="k")
+
+        found = await asyncio.gather(*(on(store, lambda intake: intake.enqueue(item), "k") for _ in range(8)))
+
+        assert sorted(one.new for one in found) == [False] * 7 + [True]
+        assert [one.item.seq for one in found] == [1] * 8
+
+    async def test_nothing_enters_what_has_ended(self, store: Store) -> None:
+        """FA5: It is refused; what came before is still told."""
+        Clock(store)
+        record = await begin(store)
+        await put(store, said("i-1", key="k"))
+        await end(store, record)
+
+        with pytest.raises(SessionEnded):
+            await put(store, said("i-2"))
+        assert not (await on(store, lambda intake: intake.enqueue(said("i-1", key="k")), "k")).new
+        assert await on(store, lambda intake: intake.end_all({"code": "session_ended"})) == 1
+        assert (await kept(store))["i-1"].state is ItemState.FAILED
+
+    async def test_a_live_claim_hides_items(self, store: Store) -> None:
+        """QW4, TI7: From what waits, not from what there is."""
+        _, fence = await working(store, said("i-1"), said("i-2"), task("i-3"))
+        await claimed(store, lambda intake: intake.claim_next(fence, "c", 1))
+
+        assert await waiting(store) == ["i-2", "i-3"]
+        assert [*await kept(store)] == ["i-1", "i-2", "i-3"]
+
+    @pytest.mark.parametrize("how", ["release", "expiry", "takeover"])
+    async def test_a_claim_lives_as_long_as_its_lease(self, store: Store, how: str) -> None:
+        """QW18: For whoever looks, it is over with a release, an expiry and a takeover."""
+        clock, fence = await working(store, said("i-1"))
+        await claimed(store, lambda intake: intake.claim_next(fence, "c"))
+        assert await waiting(store) == []
+
+        if how == "release":
+            await release(store, fence)
+        else:
+            clock.now += TTL
+            if how == "takeover":
+                await taken(store, BOB, "t-2")
+
+        assert await waiting(store) == ["i-1"]
+
+    async def test_what_becomes_of_each_that_is_cancelled(self, store: Store) -> None:
+        """QW5, TI4, TI5: Five outcomes, by id or key, in the order asked for, all at once; ids of a claim are told."""
+        _, fence = await working(store, said("i-1"), said("i-2", key="k\0"), said("i-3"), task("i-4"))
+        done = await claimed(store, lambda intake: intake.claim_next(fence, "c-1", 1))
+        await on(store, lambda intake: intake.complete(done))
+        claim = await claimed(store, lambda intake: intake.claim_work(fence, "c-2"))
+        await on(store, lambda intake: intake.cancel(["i-3"], "enough"))
+        asked = ["i-4", "i-0", "k\0", "i-1", "i-3"]
+
+        found = await on(store, lambda intake: intake.cancel(asked), *asked)
+
+        outcomes = [Cancel.CLAIMED, Cancel.UNKNOWN, Cancel.CANCELLED, Cancel.COMPLETED, Cancel.ALREADY]
+        assert [(one.name, one.outcome) for one in found] == [*zip(asked, outcomes, strict=True)]
+        assert found[0].item is not None and found[0].item.hold is not None
+        assert (found[0].item.hold.claim, found[0].item.hold.generation) == (claim.id, 1)
+        assert (await kept(store))["i-3"].end == {"reason": "enough"}
+        assert await waiting(store) == []
+
+    async def test_what_was_given_back_can_be_cancelled(self, store: Store) -> None:
+        """QW5: Once it is not claimed any more."""
+        _, fence = await working(store, task("i-1"))
+        claim = await claimed(store, lambda intake: intake.claim_work(fence, "c"))
+        first = await on(store, lambda intake: intake.cancel(["i-1"]))
+        await on(store, lambda intake: intake.abandon(claim))
+        second = await on(store, lambda intake: intake.cancel(["i-1"]))
+
+        assert [first[0].outcome, second[0].outcome] == [Cancel.CLAIMED, Cancel.CANCELLED]
+
+    async def test_a_refusal_among_cancels_changes_nothing(self, store: Store) -> None:
+        """TI5: Cancelling is one act: what is done with others in it is undone with them."""
+        await working(store, said("i-1"), said("i-2"))
+        before = await everything(store)
+
+        def act(intake: Intake) -> None:
+            intake.cancel(["i-1"])
+            intake.enqueue(said("i-3"))
+            raise BadArguments("cancel", "on second thought")
+
+        with pytest.raises(BadArguments, match="on second thought"):
+            await on(store, act)
+        assert await everything(store) == before
+
+    async def test_cancelling_from_one_on(self, store: Store) -> None:
+        """TI6: The anchor and all that came after it in its lane; an anchor that is not there is another answer."""
+        await working(store, said("i-1"), task("i-2"), said("i-3", key="k"), said("i-4"))
+
+        assert await on(store, lambda intake: intake.cancel_from("nobody"), "nobody") is None
+        found = await on(store, lambda intake: intake.cancel_from("k"))
+
+        assert found is not None and [one.name for one in found] == ["i-3", "i-4"]
+        assert await waiting(store) == ["i-1", "i-2"]
+
+    async def test_a_look_changes_nothing(self, store: Store) -> None:
+        """QW25, QW29: Nor does a claim that finds nothing; what waits for later is told apart from nothing at all."""
+        _, fence = await working(store, task("i-1", when=When.IDLE), task("i-2", available_at=2000.0))
+        before = await everything(store)
+
+        assert await on(store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)) == (None, None)
+        assert await waiting(store, Lane.WORK) == ["i-1", "i-2"]
+        assert await waiting(store, Lane.INPUT) == []
+        assert await everything(store) == before
+
+    async def test_who_has_to_be_seen_to(self, store: Store) -> None:
+        """FA7: Where something is available and nobody works, the oldest first; also where it has ended."""
+        clock = Clock(store)
+        records = {id: await begin(store, id) for id in ("s-1", "s-2", "s-3", "s-4", "s-5")}
+        assert await store.ready(10) == []
+
+        await put(store, task("i", available_at=2000.0), id="s-1")
+        await put(store, said("i"), id="s-3")
+        clock.now += 1
+        await put(store, said("i"), id="s-2")
+        await put(store, said("i"), id="s-4")
+        await put(store, said("i"), id="s-5")
+        await taken(store, id="s-4")
+        await end(store, records["s-5"])
+
+        assert await store.ready(10) == ["s-3", "s-2", "s-5"]
+        assert await store.ready(1) == ["s-3"]
+        clock.now = 2000.0
+        assert await store.ready(10) == ["s-1", "s-3", "s-2", "s-4", "s-5"]
+
+    async def test_a_claim_keeps_its_session_in_sight(self, store: Store) -> None:
+        """FA7: What a dead worker had claimed is seen to when its lease is over; what has ended is not."""
+        clock, fence = await working(store, said("i-1"))
+        claim = await claimed(store, lambda intake: intake.claim_next(fence, "c"))
+        assert await store.ready(10) == []
+        clock.now += TTL
+        assert await store.ready(10) == ["s-1"]
+
+        await on(store, lambda intake: intake.complete(claim))
+        assert await store.ready(10) == []
+
+    async def test_what_waits_goes_with_its_session(self, store: Store) -> None:
+        """MA5, FA3: Deleting a session removes its lanes and its lease, and nobody else's."""
+        clock, _ = await working(store, said("i-1"), task("i-2"))
+        await begin(store, "s-2")
+        await put(store, said("i-1"), id="s-2")
+        clock.now += TTL
+        await store.delete("s-1", 1)
+
+        assert await store.ready(10) == ["s-2"]
+        assert await store.verify() == []
+
+    async def test_a_vacuum_forgets_what_has_ended(self, store: Store) -> None:
+        """TI15, MA2, MA4: That and nothing else, of one session; it says how much, and then nothing."""
+        await working(store, said("i-1", key="k"), said("i-2"))
+        await begin(store, "s-2")
+        await put(store, said("i-1"), id="s-2")
+        for id in ("s-1", "s-2"):
+            await on(store, lambda intake: intake.cancel(["i-1"]), id=id)
+
+        assert [await store.intake("s-1", lambda intake: intake.vacuum(), whole=True) for _ in range(2)] == [1, 0]
+        assert [*await kept(store)] == ["i-2"]
+        assert [*await kept(store, "s-2")] == ["i-1"]
+        await put(store, said("i-3", key="k"))
+        assert (await kept(store))["i-3"].seq == 3
+
+
+class ClaimRoom(Room):
+    """Claiming, and ending what was claimed."""
+
+    async def test_one_of_many_claims(self, store: Store) -> None:
+        """QW3: Of many claims at once exactly one has the item."""
+        _, fence = await working(store, task("i-1"))
+
+        found = await asyncio.gather(
+            *(on(store, lambda intake, n=n: intake.claim_work(fence, f"c-{n}")) for n in range(8))  # type: ignore[misc]
+        )
+
+        assert sum(claim is not None for claim in found) == 1
+
+    async def test_the_same_claim_twice(self, store: Store) -> None:
+        """LE14, QW15: Who did not hear the answer and tries again has the same claim; another try has nothing."""
+        _, fence = await working(store, join("i-1"), join("i-2"))
+        first = await claimed(store, lambda intake: intake.claim_work(fence, "c"))
+
+        assert await on(store, lambda intake: intake.claim_work(fence, "c")) == first
+        assert await on(store, lambda intake: intake.claim_work(fence, "d")) is None
+
+    async def test_work_for_idle_hours(self, store: Store) -> None:
+        """QW6, QW7: First in its lane it blocks a boundary; at idle it is claimed, and then the next may enter."""
+        _, fence = await working(store, task("i-1", when=When.IDLE), task("i-2"))
+
+        assert await on(store, lambda intake: intake.claim_work(fence, "1", EARLY)) is None
+        assert names(await on(store, lambda intake: intake.claim_work(fence, "2"))) == ["i-1"]
+        assert names(await on(store, lambda intake: intake.claim_work(fence, "3", EARLY))) == ["i-2"]
+
+    async def test_work_that_stands_alone(self, store: Store) -> None:
+        """QW8: It is claimed by itself; what is not available yet is skipped, until it is."""
+        clock, fence = await working(store, task("i-1", available_at=1005.0), task("i-2"), join("i-3"))
+
+        assert names(await on(store, lambda intake: intake.claim_work(fence, "1"))) == ["i-2"]
+        clock.now = 1005.0
+        assert names(await on(store, lambda intake: intake.claim_work(fence, "2"))) == ["i-1"]
+
+    async def test_work_that_joins(self, store: Store) -> None:
+        """QW9, QW10, QW31: Neighbours of the same name and policy, up to a limit; the next claim goes on from there."""
+        late = join("i-4", when=When.IDLE)
+        _, fence = await working(store, join("i-1"), join("i-2"), join("i-3"), late, join("i-5", "n"))
+
+        found = [
+            names(await on(store, lambda intake, n=n: intake.claim_work(fence, f"c-{n}", most=2)))  # type: ignore[misc]
+            for n in range(4)
+        ]
+        assert found == [["i-1", "i-2"], ["i-3"], ["i-4"], ["i-5"]]
+
+    async def test_commands_and_work(self, store: Store) -> None:
+        """QW11, QW12: A command first blocks work; a later one neither joins work nor goes before it."""
+        _, fence = await working(store, command("i-1"), join("i-2"), command("i-3"), join("i-4"))
+
+        assert await on(store, lambda intake: intake.claim_work(fence, "1")) is None
+        assert names(await on(store, lambda intake: intake.claim_command(fence, "2"))) == ["i-1"]
+        assert await on(store, lambda intake: intake.claim_command(fence, "3")) is None
+        assert names(await on(store, lambda intake: intake.claim_work(fence, "4"))) == ["i-2"]
+        assert names(await on(store, lambda intake: intake.claim_command(fence, "5"))) == ["i-3"]
+
+    async def test_certain_work(self, store: Store) -> None:
+        """QW13, QW14: By its ids, past others: boundary, order and joining hold; who is gone is named."""
+        idle = task("i-1", when=When.IDLE)
+        _, fence = await working(store, idle, join("i-2"), join("i-3"), task("i-4"), join("i-5"))
+
+        def claim(token: str, ids: list[str], boundary: Boundary | None = None) -> Any:
+            return on(store, lambda intake: intake.claim_named(fence, token, ids, boundary))
+
+        assert await claim("1", ["i-1"], EARLY) == (None, [])
+        found, gone = await claim("2", ["i-5", "i-0", "i-3", "i-2"])
+        assert (names(found), gone) == (["i-2", "i-3", "i-5"], ["i-0"])
+        found, _ = await claim("3", ["i-4", "i-1"])
+        assert names(found) == ["i-1"]
+
+    async def test_a_generation_claims_once(self, store: Store) -> None:
+        """QW15, QW19, TI10: What it has claimed hides from it, however much, and hides nothing that comes after."""
+        _, fence = await working(store, *(task(f"i-{n}") for n in range(40)), said("i-40"), command("i-41"))
+        for n in range(40):
+            claim = await claimed(store, lambda intake, n=n: intake.claim_work(fence, f"c-{n}"))  # type: ignore[misc]
+            assert names(claim) == [f"i-{n}"]
+
+        assert await on(store, lambda intake: intake.claim_work(fence, "c-40")) is None
+        assert names(await on(store, lambda intake: intake.claim_next(fence, "c-41"))) == ["i-40"]
+        assert names(await on(store, lambda intake: intake.claim_command(fence, "c-42"))) == ["i-41"]
+
+    async def test_a_later_generation_claims_again(self, store: Store) -> None:
+        """QW16, TI10, TI16: A successor may; from then on the predecessor completes, fails and gives back nothing."""
+        clock, fence = await working(store, said("i-1", turn=3))
+        old, _ = await on(store, lambda intake: intake.claim_boundary(fence, "1", 3, EARLY))
+        assert old is not None
+        second = await taken_over(store, clock)
+        new, _ = await on(store, lambda intake: intake.claim_boundary(second, "2", 3, EARLY))
+        assert new is not None and (new.generation, new.items[0].fence) == (2, 2)
+        before = await everything(store)
+
+        for act in (Intake.complete, Intake.abandon):
+            with pytest.raises(ClaimLost):
+                await on(store, lambda intake, act=act: act(intake, old))  # type: ignore[misc]
+        with pytest.raises(ClaimLost):
+            await on(store, lambda intake: intake.fail(old, "x"))
+        assert await everything(store) == before
+        await on(store, lambda intake: intake.complete(new))
+        assert (await kept(store))["i-1"].state is ItemState.COMPLETED
+
+    async def test_what_is_given_back(self, store: Store) -> None:
+        """QW17, TI8: It may be claimed again, with a higher fence; the first claim is over and disturbs nothing."""
+        _, fence = await working(store, said("i-1"))
+        old = await claimed(store, lambda intake: intake.claim_next(fence, "1"))
+        await on(store, lambda intake: intake.abandon(old))
+        new = await claimed(store, lambda intake: intake.claim_next(fence, "2"))
+
+        assert [old.items[0].fence, new.items[0].fence] == [1, 2]
+        with pytest.raises(ClaimLost):
+            await on(store, lambda intake: intake.complete(old))
+        await on(store, lambda intake: intake.complete(new))
+
+    async def test_claims_are_of_one_session(self, store: Store) -> None:
+        """QW20: Nothing of another session is ever claimed or ended, though it is called the same."""
+        _, fence = await working(store, said("i-1"))
+        await begin(store, "s-2")
+        await put(store, said("i-1"), id="s-2")
+        claim = await claimed(store, lambda intake: intake.claim_next(fence, "c"))
+        await on(store, lambda intake: intake.complete(claim))
+
+        assert await waiting(store, id="s-2") == ["i-1"]
+        with pytest.raises(ClaimLost):
+            await on(store, lambda intake: intake.complete(claim), id="s-2")
+
+    async def test_a_boundary_lets_in_both_lanes(self, store: Store) -> None:
+        """QW24: Inputs of the turn and work, once in a generation; again in the next one."""
+        clock, fence = await working(store, task("i-1"), said("i-2", turn=3))
+
+        def claim(by: Fence, token: str) -> Any:
+            return on(store, lambda intake: intake.claim_boundary(by, token, 3, EARLY))
+
+        assert [names(one) for one in await claim(fence, "1")] == [["i-2"], ["i-1"]]
+        assert await claim(fence, "2") == (None, None)
+        second = await taken_over(store, clock)
+        assert [names(one) for one in await claim(second, "3")] == [["i-2"], ["i-1"]]
+
+    async def test_what_was_begun_together(self, store: Store) -> None:
+        """QW27: The next generation, and the one after it, take it as it was: no limit, no newcomer, same boundary."""
+        clock, fence = await working(store, join("i-1", when=When.IDLE), join("i-2", when=When.IDLE), join("i-3"))
+        await claimed(store, lambda intake: intake.claim_work(fence, "1"))
+        second = await taken_over(store, clock)
+
+        assert await on(store, lambda intake: intake.claim_work(second, "2", EARLY)) is None
+        assert names(await on(store, lambda intake: intake.claim_work(second, "3", most=1))) == ["i-1", "i-2"]
+        clock.now += TTL
+        third = await taken(store, ADA, "t-3")
+        assert names(await on(store, lambda intake: intake.claim_work(third, "4"))) == ["i-1", "i-2"]
+
+    async def test_a_part_of_what_was_begun(self, store: Store) -> None:
+        """QW28: It is refused, and the whole is named."""
+        clock, fence = await working(store, join("i-1"), join("i-2"))
+        await claimed(store, lambda intake: intake.claim_work(fence, "1"))
+        second = await taken_over(store, clock)
+        before = await everything(store)
+
+        with pytest.raises(BadArguments, match="i-1"):
+            await on(store, lambda intake: intake.claim_named(second, "2", ["i-2"]))
+        assert await everything(store) == before
+
+    async def test_inputs_and_commands_at_one_moment(self, store: Store) -> None:
+        """QW32: The input goes first; a command that is older goes before it."""
+        clock, fence = await working(store, command("i-1"), said("i-2"))
+        assert names(await on(store, lambda intake: intake.choose(fence, "1"))) == ["i-2"]
+
+        clock.now += 1
+        await put(store, said("i-3"))
+        assert names(await on(store, lambda intake: intake.choose(fence, "2"))) == ["i-1"]
+
+    async def test_what_has_ended_is_not_claimed(self, store: Store) -> None:
+        """TI9: Completed, cancelled or failed: it is over."""
+        _, fence = await working(store, said("i-1"), said("i-2"), said("i-3"))
+        one = await claimed(store, lambda intake: intake.claim_next(fence, "1", 1))
+        await on(store, lambda intake: intake.complete(one))
+        two = await claimed(store, lambda intake: intake.claim_next(fence, "2", 1))
+        await on(store, lambda intake: intake.fail(two, {"code": "malformed"}))
+        await on(store, lambda intake: intake.cancel(["i-3"]))
+
+        assert await on(store, lambda intake: intake.claim_next(fence, "3")) is None
+        found = await kept(store)
+        assert [item.state for item in found.values()] == [ItemState.COMPLETED, ItemState.FAILED, ItemState.CANCELLED]
+        assert found["i-2"].end == {"code": "malformed"}
+
+    async def test_inputs_of_the_running_turn(self, store: Store) -> None:
+        """TI11, TI12: Those of that turn, in order; those for its end are let in at its end, whoever claims."""
+        items = [said("i-1", turn=3, boundary=LATE), said("i-2", turn=3), said("i-3", turn=2), said("i-4")]
+        clock, fence = await working(store, *items, said("i-5", turn=3))
+
+        def claim(by: Fence, token: str, boundary: Boundary) -> Any:
+            return on(store, lambda intake: intake.claim_boundary(by, token, 3, boundary)[0])
+
+        assert names(await claim(fence, "1", EARLY)) == ["i-2", "i-5"]
+        second = await taken_over(store, clock)
+        assert names(await claim(second, "2", EARLY)) == ["i-2", "i-5"]
+        assert names(await claim(second, "3", LATE)) == ["i-1"]
+
+    async def test_inputs_whose_turn_is_over(self, store: Store) -> None:
+        """TI13, TI14, TI17: They are for the next one; what is claimed, cancelled or another turn's is left alone."""
+        items = [said(f"i-{n}", turn=3) for n in range(1, 4)]
+        clock, fence = await working(store, *items, said("i-4", turn=4))
+        await claimed(store, lambda intake: intake.claim_boundary(fence, "1", 3, EARLY, most=1)[0])
+        await on(store, lambda intake: intake.cancel(["i-3"]))
+
+        assert [await on(store, lambda intake: intake.defer(3)) for _ in range(2)] == [1, 0]
+        assert names(await on(store, lambda intake: intake.claim_next(fence, "2"))) == ["i-2"]
+        found = await kept(store)
+        assert [item.deferred for item in found.values()] == [False, True, False, False]
+        assert found["i-3"].state is ItemState.CANCELLED
+        second = await taken_over(store, clock)
+        assert await on(store, lambda intake: intake.defer()) == 2
+        claims = [await on(store, lambda intake, n=n: intake.claim_next(second, f"d-{n}")) for n in range(4)]  # type: ignore[misc]
+        assert [names(one) for one in claims] == [["i-1"], ["i-2"], ["i-4"], []]
+        with pytest.raises(LeaseLost):
+            await on(store, lambda intake: intake.claim_next(fence, "4"))
+
+    async def test_a_clock_takes_nothing_from_who_works(self, store: Store) -> None:
+        """LE12, QW16: A claim whose lease ran out still ends what it has, as long as nobody has claimed it again."""
+        clock, fence = await working(store, said("i-1"))
+        claim = await claimed(store, lambda intake: intake.claim_next(fence, "1"))
+        await taken_over(store, clock)
+
+        await on(store, lambda intake: intake.complete(claim, {"step": 1}))
+        assert (await kept(store))["i-1"].end == {"step": 1}

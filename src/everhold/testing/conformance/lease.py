@@ -1,0 +1,327 @@
+"""What leases promise: one holder at a time, by one clock, and a number that outlives each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from everhold.core.errors import LeaseLost, UnknownSession
+from everhold.core.intake import Intake, Item, ItemKind
+from everhold.core.lease import Busy, Fence, Lease, Owner, Taken
+from everhold.ports.store import Store
+from everhold.testing.conformance.build import ask, begin, step
+from everhold.testing.conformance.room import Room, everything
+
+ADA, BOB = Owner("ada", "1"), Owner("bob", "1")
+TTL: Final = 10.0
+
+
+class Clock:
+    """A store's clock that stands still until it is moved."""
+
+    def __init__(self, store: Store, *others: Store) -> None:
+        self.now = 1000.0
+        for each in (store, *others):
+            each.time = self
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def take(store: Store, owner: Owner = ADA, token: str = "t-1", id: str = "s-1", ttl: float = TTL) -> Taken | Busy:
+    """Try to take a session's lease."""
+    return await store.intake(id, lambda intake: intake.take(owner, token, ttl))
+
+
+async def taken(store: Store, owner: Owner = ADA, token: str = "t-1", id: str = "s-1", ttl: float = TTL) -> Fence:
+    """Take a session's lease, which is free."""
+    found = await take(store, owner, token, id, ttl)
+    assert isinstance(found, Taken)
+    return found.lease.fence
+
+
+async def lease_of(store: Store, id: str = "s-1") -> Lease | None:
+    return await store.intake(id, lambda intake: intake.lease)
+
+
+async def release(store: Store, fence: Fence, id: str = "s-1") -> None:
+    await store.intake(id, lambda intake: intake.release(fence))
+
+
+class LeaseRoom(Room):
+    """`intake` and the lease; `keep` and `leave`."""
+
+    @pytest.mark.parametrize("other", [BOB, Owner("ada", "2")])
+    async def test_a_live_lease_excludes_others(self, store: Store, other: Owner) -> None:
+        """LE1, LE2, LE20: Another owner, and another life of the same one, are told who has it, and take nothing."""
+        clock = Clock(store)
+        await begin(store)
+        await taken(store)
+        held = await lease_of(store)
+        clock.now += TTL - 0.001
+
+        assert await take(store, other, "t-2") == Busy(Lease(ADA, "t-1", 1, 1000.0, 1010.0))
+        assert await lease_of(store) == held
+
+    async def test_its_owner_takes_it_again(self, store: Store) -> None:
+        """LE3: Generation and first moment stay, the token changes, and it lives longer."""
+        clock = Clock(store)
+        await begin(store)
+        await taken(store)
+        clock.now += 5
+
+        assert await take(store, token="t-2") == Taken(Lease(ADA, "t-2", 1, 1000.0, 1015.0), None)
+
+    async def test_only_its_fence_renews_it(self, store: Store) -> None:
+        """LE4, LE5, LE18, LE21: A wrong owner, token or generation, and one whose time is over, renew nothing."""
+        clock = Clock(store)
+        await begin(store)
+        fence = await taken(store)
+        before = await everything(store)
+        wrong = [Fence(BOB, "t-1", 1), Fence(Owner("ada", "2"), "t-1", 1), Fence(ADA, "t-2", 1), Fence(ADA, "t-1", 2)]
+
+        for each in wrong:
+            with pytest.raises(LeaseLost):
+                await store.intake("s-1", lambda intake, each=each: intake.renew(each, TTL))  # type: ignore[misc]
+        assert await everything(store) == before
+
+        clock.now += 9
+        renewed = await store.intake("s-1", lambda intake: intake.renew(fence, TTL))
+        assert renewed == await lease_of(store) == Lease(ADA, "t-1", 1, 1000.0, 1019.0)
+        clock.now += TTL
+        with pytest.raises(LeaseLost):
+            await store.intake("s-1", lambda intake: intake.renew(fence, TTL))
+
+    async def test_nobody_renews_what_never_was(self, store: Store) -> None:
+        """LE21: A renewal of a lease that is not there is refused."""
+        Clock(store)
+        await begin(store)
+
+        with pytest.raises(LeaseLost):
+            await store.intake("s-1", lambda intake: intake.renew(Fence(ADA, "t-1", 1), TTL))
+        assert await lease_of(store) is None
+
+    async def test_an_old_fence_releases_nothing(self, store: Store) -> None:
+        """LE6, LE7: Who lost a lease does not free the next one; releasing twice is harmless."""
+        clock = Clock(store)
+        await begin(store)
+        old = await taken(store)
+        clock.now += TTL
+        new = await taken(store, BOB, "t-2")
+
+        await release(store, old)
+        assert isinstance(await take(store, ADA, "t-3"), Busy)
+
+        await release(store, new)
+        once = await lease_of(store)
+        await release(store, new)
+        assert await lease_of(store) == once
+        assert once is not None and once.released
+
+    async def test_each_acquisition_is_a_generation(self, store: Store) -> None:
+        """LE8: After a release and after an expiry it is one more than before, whoever comes."""
+        clock = Clock(store)
+        await begin(store)
+        first = await taken(store)
+        await release(store, first)
+        second = await taken(store, token="t-2")
+        clock.now += TTL
+        third = await taken(store, BOB, "t-3")
+
+        assert [first.generation, second.generation, third.generation] == [1, 2, 3]
+
+    async def test_time_is_the_stores(self, store: Store) -> None:
+        """LE9, LE12: Busy until the store's clock says that it is over; free at that very moment."""
+        clock = Clock(store)
+        await begin(store)
+        await taken(store)
+
+        clock.now = 1009.999
+        assert isinstance(await take(store, BOB, "t-2"), Busy)
+        clock.now = 1010.0
+        assert isinstance(await take(store, BOB, "t-2"), Taken)
+
+    async def test_a_store_has_a_clock_of_its_own(self, store: Store) -> None:
+        """LE12: Without a clock that is given, leases live by the store's own, which goes on."""
+        await begin(store)
+        await taken(store, ttl=0.003)
+        await asyncio.sleep(0.01)
+        found = await take(store, BOB, "t-2")
+
+        assert isinstance(found, Taken) and found.displaced is not None
+        assert found.lease.claimed_at >= found.displaced.expires_at > found.displaced.claimed_at > 1.7e9
+
+    async def test_one_of_many_gets_it(self, store: Store) -> None:
+        """LE10: Of many who try at once exactly one has it, and the others see who."""
+        await begin(store)
+        owners = [Owner(f"w-{n}", "1") for n in range(8)]
+
+        found = await asyncio.gather(*(take(store, one, one.name) for one in owners))
+
+        (winner,) = [one.lease for one in found if isinstance(one, Taken)]
+        assert [one.holder for one in found if isinstance(one, Busy)] == [winner] * 7
+        assert await lease_of(store) == winner and winner.generation == 1
+
+    async def test_claims_need_a_live_lease(self, store: Store) -> None:
+        """LE11, LE18: Nothing is claimed with a fence of nobody, of another session, or of a time that is over."""
+        clock = Clock(store)
+        for id in ("s-1", "s-2"):
+            await begin(store, id)
+            item = Item(f"i-{id}", ItemKind.INPUT, "x")
+            await store.intake(id, lambda intake, item=item: intake.enqueue(item))  # type: ignore[misc]
+        fence, other = await taken(store), await taken(store, BOB, "t-9", "s-2")
+
+        for wrong in (other, msgspec.structs.replace(fence, token="t-0"), msgspec.structs.replace(fence, generation=0)):
+            with pytest.raises(LeaseLost):
+                await store.intake("s-1", lambda intake, wrong=wrong: intake.claim_next(wrong, "c"))  # type: ignore[misc]
+        clock.now += TTL
+        with pytest.raises(LeaseLost):
+            await store.intake("s-1", lambda intake: intake.claim_next(fence, "c"))
+        assert await store.intake("s-1", lambda intake: intake.items["i-s-1"].hold) is None
+
+    async def test_the_same_try_twice(self, store: Store) -> None:
+        """LE14: Who did not hear the answer and tries again has what he has: no other generation or moment."""
+        clock = Clock(store)
+        await begin(store)
+        first = await take(store)
+        clock.now += 1
+        assert await take(store) == first
+
+        clock.now += TTL
+        second = await take(store, BOB, "t-2")
+        clock.now += 1
+        again = await take(store, BOB, "t-2")
+        assert isinstance(second, Taken) and isinstance(again, Taken)
+        assert again.lease == second.lease and second.lease.generation == 2
+
+    async def test_a_new_token_and_an_old_renewal(self, store: Store) -> None:
+        """LE15: At once, they are as if one came after the other; the new token stays."""
+        clock = Clock(store)
+        await begin(store)
+        fence = await taken(store)
+        clock.now += 1
+
+        again, renewed = await asyncio.gather(
+            take(store, token="t-2"),
+            store.intake("s-1", lambda intake: intake.renew(fence, 30.0)),
+            return_exceptions=True,
+        )
+
+        assert isinstance(again, Taken) and isinstance(renewed, Lease | LeaseLost)
+        last = 1031.0 if isinstance(renewed, Lease) else 1011.0
+        assert await lease_of(store) == Lease(ADA, "t-2", 1, 1000.0, last)
+
+    async def test_a_takeover_tells_whose_it_was(self, store: Store) -> None:
+        """LE16: The one whose time ran out, with generation and moment; a first one and a released one are nobody's."""
+        clock = Clock(store)
+        await begin(store)
+        first = await take(store)
+        again = await take(store, token="t-2")
+        clock.now += TTL
+        third = await take(store, BOB, "t-3")
+        assert isinstance(third, Taken)
+        await release(store, third.lease.fence)
+        fourth = await take(store, ADA, "t-4")
+
+        assert [getattr(one, "displaced", None) for one in (first, again, fourth)] == [None, None, None]
+        assert third.displaced == Lease(ADA, "t-2", 1, 1000.0, 1010.0)
+
+    async def test_looking_at_it(self, store: Store) -> None:
+        """LE17: Nobody's and released is none, run out is still told, a takeover counts on; nothing changes."""
+        clock = Clock(store)
+        await begin(store)
+
+        async def seen() -> tuple[str, int] | None:
+            before = await everything(store)
+            held = await store.intake("s-1", lambda intake: intake.holder)
+            assert await everything(store) == before
+            return None if held is None else (held.owner.name, held.generation)
+
+        found = [await seen()]
+        await taken(store)
+        clock.now += TTL + 1
+        found.append(await seen())
+        fence = await taken(store, BOB, "t-2")
+        found.append(await seen())
+        await release(store, fence)
+        found.append(await seen())
+
+        assert found == [None, ("ada", 1), ("bob", 2), None]
+
+    async def test_a_new_token_does_not_take_a_claim_away(self, store: Store) -> None:
+        """LE19: The old guard claims nothing more, and still commits what it has claimed."""
+        Clock(store)
+        record = await begin(store, "s-1", ask(0))
+        await store.intake("s-1", lambda intake: intake.enqueue(Item("i-1", ItemKind.INPUT, "x")))
+        await store.intake("s-1", lambda intake: intake.enqueue(Item("i-2", ItemKind.INPUT, "y")))
+        old = await taken(store)
+        claim = await store.intake("s-1", lambda intake: intake.claim_next(old, "c-1", 1))
+        assert claim is not None
+        await taken(store, token="t-2")
+
+        with pytest.raises(LeaseLost):
+            await store.intake("s-1", lambda intake: intake.claim_next(old, "c-2"))
+        await store.commit(step(record, answers={0: "x"}, intake=lambda intake: intake.complete(claim)), 1)
+        assert (await store.load("s-1")).head.n == 1
+
+    async def test_all_of_a_worker_live_on(self, store: Store) -> None:
+        """LE4, LE9: One call renews what a worker has and what is alive, and nothing of others; none lives shorter."""
+        clock = Clock(store)
+        for n in range(1, 6):
+            await begin(store, f"s-{n}")
+        await taken(store, ADA, "t", "s-1")
+        await taken(store, ADA, "t", "s-2", ttl=100.0)
+        await taken(store, BOB, "t", "s-3")
+        await release(store, await taken(store, ADA, "t", "s-4"), "s-4")
+        await taken(store, Owner("ada", "2"), "t", "s-5")
+        clock.now += 9
+
+        assert sorted(await store.keep(ADA, TTL)) == ["s-1", "s-2"]
+        ends = [(await lease_of(store, f"s-{n}")) for n in range(1, 6)]
+        assert [one.expires_at for one in ends if one is not None] == [1019.0, 1100.0, 1010.0, 1010.0, 1010.0]
+        clock.now += 10
+        assert await store.keep(ADA, TTL) == ["s-2"]
+
+    async def test_all_of_a_worker_are_given_back(self, store: Store) -> None:
+        """LE6, LE8: One call releases what a worker has, and nothing of others; others have it at once."""
+        Clock(store)
+        for n in range(1, 4):
+            await begin(store, f"s-{n}")
+        for n in (1, 2):
+            await taken(store, ADA, "t", f"s-{n}")
+        await taken(store, Owner("ada", "2"), "t", "s-3")
+
+        await store.leave(ADA)
+
+        assert [(await taken(store, BOB, "u", f"s-{n}")).generation for n in (1, 2)] == [2, 2]
+        assert isinstance(await take(store, BOB, "u", "s-3"), Busy)
+
+    async def test_names_of_any_kind(self, store: Store) -> None:
+        """LE3: Owners and tokens are text, whatever signs are in it."""
+        Clock(store)
+        await begin(store)
+        owner = Owner("a\0\1'é🦉", "\0")
+        fence = await taken(store, owner, "\0t")
+
+        assert await store.intake("s-1", lambda intake: intake.renew(fence, 5.0)) == await lease_of(store)
+        assert await store.keep(owner, TTL) == ["s-1"]
+        await store.leave(owner)
+        assert await store.intake("s-1", lambda intake: intake.holder) is None
+
+    async def test_nobody_has_the_lease_of_nothing(self, store: Store) -> None:
+        """FA1, FA3, FA5: A session that never was, and one that was deleted, has no lease and no lanes."""
+        Clock(store)
+        record = await begin(store)
+        await taken(store)
+        await store.delete("s-1", record.head.revision)
+
+        def nothing(intake: Intake) -> Any:
+            raise AssertionError("there is nothing to act on")
+
+        for id in ("s-1", "s-2", "\ud800"):
+            with pytest.raises(UnknownSession):
+                await store.intake(id, nothing)
+        assert await store.keep(ADA, TTL) == []
