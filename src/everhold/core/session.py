@@ -109,6 +109,7 @@ class Birth(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     everhold: str = ""
     parent: SessionId | None = None
     parent_query: int = 0
+    wakes: str = ""  # how a process in the background wakes its parent: its "intake", or a "signal"
     origin: SessionId | None = None  # of a fork
     origin_n: int = -1  # the last delivery shared with it
     format: int = FORMAT

@@ -31,6 +31,7 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query, Usage, number
 from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
 from everhold.core.status import Accepted, Finished, OpenQuery, Outcome, Paused, Running, Status, Stopped
+from everhold.drive import processes
 from everhold.drive.agent import inquiry
 from everhold.drive.child import child_end, child_id, spent
 from everhold.drive.dispatch import Dispatch, fitted
@@ -157,7 +158,7 @@ class Runner:
         async def guarded(live: Live) -> T:
             if live.head.ended:
                 raise _Ended(await self._store.load(session_id))
-            if live.head.mail and any(letter.kind != "signal" for letter in live.letters):
+            if live.head.mail and processes.has_news(live):
                 await self._read_mail(live)
             if live.head.ended:
                 raise _Ended(await self._store.load(session_id))
@@ -285,6 +286,9 @@ class Runner:
                     await self._on_time(live)
                 answers = live.kept([answer]) if answer.q in live.opened else []
                 await self._sessions.step(live, answers, read=[letter.id])
+            else:
+                await processes.hear(self._sessions, live, letter)
+        await processes.rest(self._sessions, live)
 
     # ---- signal, cancel
 

@@ -21,15 +21,15 @@ from everhold.core.journal import Delivery, Notes, Opened, Reply, open_from
 from everhold.core.query import Answer, Kind, Query, Rerun
 from everhold.core.session import Birth, Event, Head, State, moved
 from everhold.core.status import Outcome
-from everhold.drive import doubt
-from everhold.drive.child import child_birth, child_end, child_id
+from everhold.drive import doubt, processes
+from everhold.drive.child import child_birth, child_id
 from everhold.drive.live import Live, advance, count, is_noticed
 from everhold.drive.values import Values
 from everhold.ports.program import Clock
 from everhold.ports.store import NOBODY, Change, Effect, Letter, Notice, Store
 
 #: Kinds that the store itself may be able to answer.
-_QUICK: Final = frozenset({Kind.STATE, Kind.SIGNAL})
+_QUICK: Final = frozenset({Kind.STATE, Kind.SIGNAL, Kind.SESSION})
 #: Deliveries one step may hold before the program counts as spinning.
 MOST: Final = 10_000
 
@@ -56,6 +56,7 @@ class Way(msgspec.Struct):
     deliveries: list[Delivery] = []
     letters: list[Letter] = []
     values: Values | None = None
+    deeds: processes.Deeds | None = None  # what is done about processes
     raised: bool = False  # from a failure: more of the head changes than a light commit writes
     intake: Callable[[Intake], object] | None = None  # what happens to the lanes in the same moment
 
@@ -92,7 +93,10 @@ class Stepper:
         """Hand over `answers` (and more), commit, and bring the live session up to date."""
         way = Way(self._now(live.head), read or [], birth, Said([], [], None, []), intake=intake)
         if cancel is not None:
-            way.letters = self._cancelled_children(live, way.at)
+            way.letters = [
+                *self._cancelled_children(live, way.at),
+                *await processes.stopped(self._store, live.id, way.at),
+            ]
         try:
             quick = await self._hand_over(live, way, answers, fired, cancel)
             if quick:
@@ -137,7 +141,7 @@ class Stepper:
         while quick and way.said.outcome is None:
             if len(way.deliveries) >= MOST:
                 raise Spinning(f"{MOST:,} reads and writes of durable values")
-            answers, read = await self._quick(live, quick, way.values)
+            answers, read = await self._quick(live, way, quick, way.values)
             if not answers:
                 return
             way.read = way.read + read
@@ -191,6 +195,8 @@ class Stepper:
         """End a session without asking its program."""
         way = Way(self._now(live.head), [], None, Said([], [], outcome, []))
         way.letters = self._cancelled_children(live, way.at)
+        if cancel is not None:
+            way.letters += await processes.stopped(self._store, live.id, way.at)
         way.deliveries = [Delivery(live.head.n + 1, way.at, [], [], Notes(cancel=cancel, outcome=outcome))]
         live.fold(way.deliveries[0])
         try:
@@ -261,10 +267,15 @@ class Stepper:
             if entry.query.kind is Kind.SESSION
         ]
 
-    async def _quick(self, live: Live, quick: list[Query], values: Values) -> tuple[list[Answer], list[int]]:
+    async def _quick(self, live: Live, way: Way, quick: list[Query], values: Values) -> tuple[list[Answer], list[int]]:
         """Answers the store has for what was just asked."""
         answers, read = [], []
         for query in quick:
+            if query.kind is Kind.SESSION:
+                if processes.is_deed(query):
+                    way.deeds = way.deeds or processes.Deeds(self._store, live, way.at)
+                    answers.append(await way.deeds.answer(query))
+                continue
             if query.kind is Kind.STATE:
                 try:
                     answers.append(Answer(query.q, await values.answer(query)))
@@ -272,8 +283,8 @@ class Stepper:
                     answers.append(Answer(query.q, error={"code": error.code, "message": str(error)}))
                 continue
             for letter in live.letters:
-                if letter.kind == "signal" and letter.body["name"] == query.name:
-                    answers.append(Answer(query.q, letter.body["value"]))
+                if found := processes.heard(letter, query.name):
+                    answers.append(Answer(query.q, found[0]))
                     live.letters.remove(letter)
                     read.append(letter.id)
                     break
@@ -298,6 +309,10 @@ class Stepper:
         if place:
             self._place(live, change, said, place, way.at)
             extra = True
+        if way.deeds is not None and (way.deeds.births or way.deeds.letters):
+            change.births = [*change.births, *way.deeds.births]
+            change.letters = [*change.letters, *way.deeds.letters]
+            said.told = extra = True
         change.durable = self._durable(change, said)
         if said.outcome is not None:
             self._end(live, change, said.outcome, way.at)
@@ -370,10 +385,7 @@ class Stepper:
         if live.record and last is not None:
             last.record = dict(live.record)  # whole, so that the end alone tells what was recorded
         if live.birth.parent is not None:
-            cost = getattr(live.execution, "spent", None)
-            told = child_end(live.birth, outcome, None if cost is None else cost.usage)
-            end = Letter("answer", told, at, to=live.birth.parent)
-            change.letters = [*change.letters, end]
+            change.letters = [*change.letters, processes.end(live, outcome, at)]
 
 
 def _given_up(live: Live, withdrawn: list[int], at: float) -> list[Letter]:

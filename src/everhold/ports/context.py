@@ -43,6 +43,28 @@ class Child(Protocol[T_co]):
     def __await__(self) -> Generator[Any, Any, T_co]: ...
 
 
+class Process(Protocol):
+    """A child session in the background: it goes on by itself, and its end is a signal `process` to its parent."""
+
+    @property
+    def session_id(self) -> str: ...
+    async def wait(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for its end: `state`, and `value` or `error`. Raises `Expired` after `timeout` seconds."""
+        ...
+
+    async def look(self) -> dict[str, Any]:
+        """Where it stands: `state`, and once it has ended `value` or `error`."""
+        ...
+
+    async def signal(self, name: str, value: JSON = None) -> bool:
+        """Send it a signal; False if it has ended."""
+        ...
+
+    async def cancel(self, reason: str = "") -> bool:
+        """Stop it; False if it has ended."""
+        ...
+
+
 class State(Protocol):
     """Durable values shared between sessions, by namespace. Reads are journaled; writes land with the step."""
 
@@ -166,6 +188,18 @@ class Context(Protocol):
 
     def spawn(self, call: Call[T], *, title: str = "") -> Child[T]:
         """Start a child session; await what comes back for its end."""
+        ...
+
+    async def background(self, call: Call[Any], *, title: str = "") -> Process:
+        """Start a child session that nobody has to wait for; what it says comes as the signal `process`."""
+        ...
+
+    async def processes(self) -> list[dict[str, Any]]:
+        """The child sessions in the background, oldest first: `process` (its id), `title`, `program` and `state`."""
+        ...
+
+    async def tell(self, value: JSON) -> bool:
+        """Tell the parent of this session something, at once; False if it has none."""
         ...
 
     def now(self) -> datetime.datetime: ...

@@ -24,6 +24,7 @@ from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun, Usage
 from everhold.core.schema import schema_of, unfit
 from everhold.core.turn import Settled
 from everhold.ports.program import Call
+from everhold.programs.background import PythonProcess
 from everhold.programs.loop import Future, Loop, Task, current_task
 
 if TYPE_CHECKING:
@@ -289,6 +290,18 @@ class PythonContext:
         options = {"version": program.version, "id": child, **more}
         query = msgspec.structs.replace(query, options={k: v for k, v in options.items() if v})
         return query.q, PythonChild(child, execution.ask(query, Any, child=call))
+
+    async def background(self, call: Call[Any], *, title: str = "") -> PythonProcess:
+        program = _call(call).program
+        options = {"do": "begin", "wakes": "signal", "version": program.version, "title": _text(title)}
+        _, found = await self.put(Kind.SESSION, name=program.ref, args=call.args, options=options)
+        return PythonProcess(self, found)
+
+    async def processes(self) -> list[dict[str, Any]]:
+        return list((await self.put(Kind.SESSION, options={"do": "list"}))[1])
+
+    async def tell(self, value: JSON) -> bool:
+        return bool((await self.put(Kind.SESSION, args=plain(value, "tell"), options={"do": "tell"}))[1])
 
     def child_id(self, query: Query) -> str:
         drawn = sha256(f"{self._execution.seed()}/{query.key}".encode()).hexdigest()
