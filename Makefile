@@ -9,6 +9,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
+CHECKS := typed formatted linted layered fresh sized
+SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs=$(JOBS)
 # Tests start hundreds of processes, which read the bytecode that is written once (tests/conftest.py says until when).
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -24,13 +26,14 @@ setup: $(VENV)/dev.stamp ## make .venv with everhold and all the tools in it
 demo: $(VENV)/base.stamp ## a program that you may kill, in two minutes
 	@$(BIN)/python -m everhold demo
 
-test: check cover ## everything: check, all tests, the loop on every Python found
+test: setup ## everything: check, all tests, the loop on every Python found
+	@$(SIDE_BY_SIDE) cover $(CHECKS)
 	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not soak and not alone" --ignore=tests/unit/core
 	$(PYTEST) -n 0 -m "alone and not soak" || [ $$? -eq 5 ]
 	@$(MAKE) --no-print-directory test-pythons
 
 check: setup ## format, lint, types, layers, docs freshness, sizes; under 30 s
-	@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) formatted typed linted layered fresh sized
+	@$(SIDE_BY_SIDE) $(CHECKS)
 
 fix: setup ## repair what tools can repair: format, lint, generated docs
 	$(BIN)/ruff format --quiet .
@@ -66,7 +69,7 @@ compiled: setup
 
 # The core is small and pure enough that every branch of it can be tested, so every branch is: here, and only here.
 cover: compiled
-	$(PYTEST) -q -n $(JOBS) tests/unit/core --cov=everhold.core --cov-branch --cov-fail-under=100
+	$(PYTEST) -q tests/unit/core --cov=everhold.core --cov-branch --cov-fail-under=100
 
 test-pythons: setup
 	$(BIN)/python tools/pythons.py
