@@ -9,6 +9,8 @@ from bench.contender import CONTENDERS, FLOOR
 from bench.figure import Figure
 from bench.target import TARGETS, Target
 
+#: Whose conversations are held, and what they are called.
+SPEAKERS = {"everhold": "**everhold**", "langgraph": "LangGraph", "pydantic-ai": "Pydantic AI"}
 METHOD = Path(__file__).with_name("method.md")
 
 
@@ -83,6 +85,18 @@ class Report:
         ]
         return _table(header, rows)
 
+    def turns(self) -> str:
+        """A conversation with an agent side by side."""
+        found = {int(name.split(".")[2]) for name in self.figures if name.startswith("turn.") and name.endswith(".ms")}
+        columns = [column for turn in sorted(found) for column in (f"{turn}.ms", f"{turn}.bytes")]
+        header = ["", *(text for turn in sorted(found) for text in (f"turn {turn}, ms", "bytes a turn"))]
+        rows = [
+            [title, *(self._cell(f"turn.{name}.{column}") for column in columns)]
+            for name, title in SPEAKERS.items()
+            if self._has("turn", name)
+        ]
+        return _table(header, rows)
+
     def page(self) -> str:
         """The whole of docs/benchmarks.md."""
         facts = [f"- {what}: {fact}" for what, fact in {**self.machine, **self.versions}.items()]
@@ -102,6 +116,9 @@ class Report:
                     "## 1000 pauses, and 1000 sessions at once",
                     "The first three columns are at `NORMAL`, the last three at `FULL`.",
                     self.crowds(),
+                    "## A conversation with an agent",
+                    "Inputs and answers of 1 KB each, on the same scripted model, at `NORMAL`.",
+                    self.turns(),
                     "## The machine",
                     "\n".join(facts),
                     METHOD.read_text(encoding="utf-8").strip(),

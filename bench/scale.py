@@ -18,6 +18,7 @@ class Scale:
     few_parked: int
     live: int  # paused Lua sessions in memory at once
     starts: int  # fresh processes per command
+    turns: tuple[int, ...]  # of a conversation, around which turns are timed
     shared_pauses: int  # pauses of each of the 50 sessions a process has
 
 
@@ -34,6 +35,7 @@ COUNTS: Final = Scale(
     few_parked=1000,
     live=10_000,
     starts=25,
+    turns=(10, 100, 1000),
     shared_pauses=200,
 )
 QUICK: Final = Scale(
@@ -49,5 +51,6 @@ QUICK: Final = Scale(
     few_parked=300,
     live=300,
     starts=3,
+    turns=(10, 100),
     shared_pauses=40,
 )

@@ -79,5 +79,7 @@ TARGETS: Final = (
     Target(
         "mcp.round_over_bare", "`run` and `answer` over standard input and output, over the protocol library's", 1.3
     ),
+    Target("turn.everhold.late_over_early", "turn 1000 of a conversation over turn 10", 1.2),
+    Target("turn.everhold.megabytes_per_1000", "1000 turns of 2 KB in the file", 3),
     Target("processes.two_over_one", "two processes on one file over one", 1.3, at_least=True),
 )

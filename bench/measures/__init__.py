@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from bench.figure import Figure
-from bench.measures import crowd, length, lua, mcp, paused, processes, resume, size, startup, step
+from bench.measures import agents, crowd, length, lua, mcp, paused, processes, resume, size, startup, step
 from bench.stage import Stage
 
 MEASURES: Final[Mapping[str, Callable[[Stage], Iterable[Figure]]]] = {
@@ -16,6 +16,7 @@ MEASURES: Final[Mapping[str, Callable[[Stage], Iterable[Figure]]]] = {
     "resume": resume.measure,
     "paused": paused.measure,
     "lua": lua.measure,
+    "agents": agents.measure,
     "startup": startup.measure,
     "mcp": mcp.measure,
 }

@@ -1,9 +1,8 @@
-"""LangGraph holds the conversation of bench/agents.py: one node that asks the model, and its SQLite saver."""
+"""LangGraph holds the conversation of bench/measures/agents.py: one node that asks the model, and its SQLite saver."""
 
 import json
 import os
 import sqlite3
-import statistics
 import sys
 import time
 from typing import Any
@@ -13,7 +12,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 
 
-def main(given: dict[str, Any]) -> dict[int, tuple[float, float]]:
+def main(given: dict[str, Any]) -> dict[int, tuple[list[float], float]]:
     path, said, answer = given["path"], given["said"], given["answer"]
     connection = sqlite3.connect(path, check_same_thread=False)
     saver = SqliteSaver(connection)
@@ -24,7 +23,7 @@ def main(given: dict[str, Any]) -> dict[int, tuple[float, float]]:
     graph.add_edge(START, "model")
     graph.add_edge("model", END)
     app = graph.compile(checkpointer=saver)
-    found = {}
+    found: dict[int, tuple[list[float], float]] = {}
     for turn in given["turns"]:
         config: Any = {"configurable": {"thread_id": f"at-{turn}"}}
         before = max(turn - given["around"] // 2, 0)
@@ -35,7 +34,7 @@ def main(given: dict[str, Any]) -> dict[int, tuple[float, float]]:
             began = time.perf_counter()
             app.invoke({"messages": [HumanMessage(said)]}, config)
             took.append((time.perf_counter() - began) * 1e3)
-        found[turn] = statistics.median(took), (size(path, connection) - began_with) / given["around"]
+        found[turn] = took, (size(path, connection) - began_with) / given["around"]
     return found
 
 

@@ -1,9 +1,9 @@
-"""Pydantic AI holds the conversation of bench/agents.py: its history in memory, each turn appended to SQLite."""
+"""Pydantic AI holds the conversation of bench/measures/agents.py: history in memory, each turn appended to SQLite."""
 
+import asyncio
 import json
 import os
 import sqlite3
-import statistics
 import sys
 import time
 from typing import Any
@@ -11,9 +11,13 @@ from typing import Any
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
+
+#: Told with each answer: else the scripted model would count the words of the whole history.
+COUNTED = RequestUsage(input_tokens=1, output_tokens=1)
 
 
-def main(given: dict[str, Any]) -> dict[int, tuple[float, float]]:
+async def main(given: dict[str, Any]) -> dict[int, tuple[list[float], float]]:
     path, said, answer, around = given["path"], given["said"], given["answer"], given["around"]
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
@@ -21,23 +25,23 @@ def main(given: dict[str, Any]) -> dict[int, tuple[float, float]]:
     connection.execute("CREATE TABLE turns (n INTEGER PRIMARY KEY, messages BLOB)")
 
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        return ModelResponse(parts=[TextPart(answer)])
+        return ModelResponse(parts=[TextPart(answer)], usage=COUNTED)
 
     agent = Agent(FunctionModel(model), instructions="Be brief.")
     history: list[ModelMessage] = []
     took: list[float] = []
-    found = {}
+    found: dict[int, tuple[list[float], float]] = {}
     for turn in range(1, max(given["turns"]) + around // 2 + 1):
         began = time.perf_counter()
-        result = agent.run_sync(said, message_history=history)
+        result = await agent.run(said, message_history=history)
         connection.execute("INSERT INTO turns (messages) VALUES (?)", (result.new_messages_json(),))
         history = result.all_messages()
         took.append((time.perf_counter() - began) * 1e3)
         if turn - around // 2 in given["turns"]:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            found[turn - around // 2] = statistics.median(took[-around:]), os.path.getsize(path) / turn
+            found[turn - around // 2] = took[-around:], os.path.getsize(path) / turn
     return found
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.stdin.read()))))
+    print(json.dumps(asyncio.run(main(json.loads(sys.stdin.read())))))
