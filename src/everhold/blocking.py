@@ -188,10 +188,6 @@ class BlockingRuntime(BlockingTimetable):
         """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
         return self._wait(self._runtime.wait(session_id, timeout))
 
-    def explain(self, session_id: str) -> Explanation:
-        """Say in sentences why a session is where it is, and what moves it. Reads, and replays without effects."""
-        return self._wait(self._runtime.explain(session_id))
-
     def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
         """The open questions of all sessions, oldest first."""
         return self._wait(self._runtime.inbox(kind=kind, to=to, limit=limit))
@@ -271,6 +267,10 @@ class BlockingRuntime(BlockingTimetable):
     ) -> Status:
         """Give the result of a call that finishes later, by its idempotency key; see `Later`."""
         return self._wait(self._runtime.complete(session_id, key, value, error=error, by=by))
+
+    def explain(self, session_id: str) -> Explanation:
+        """Say in sentences why a session is where it is, and what moves it. Reads, and replays without effects."""
+        return self._wait(self._runtime.explain(session_id))
 
     def vacuum(self, session_id: str | None = None, *, older_than: float = 0.0) -> int:
         """Forget what has ended in the intake of a session, or of all, and is so many seconds old; returns how much."""

@@ -42,7 +42,6 @@ from everhold.core.session import Birth, Seed, SessionId, State, mint
 from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
 from everhold.drive.caretaker import Caretaker
 from everhold.drive.dispatch import Dispatch, told
-from everhold.drive.explain import Explanation, explain
 from everhold.drive.ingress import Given
 from everhold.drive.runner import Runner
 from everhold.drive.sessions import Sessions
@@ -296,13 +295,6 @@ class Runtime(Agents, Telling, Timetable, Workers):
     async def wait(self, session_id: str, timeout: float | None = None) -> Status:
         """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
         return await self._runner.wait(session_id, timeout)
-
-    async def explain(self, session_id: str) -> Explanation:
-        """Say in sentences why a session is where it is, and what moves it. Reads, and replays without effects."""
-        record = await self.store.load(session_id)
-        workers = {worker.id: worker for worker in await self.store.workers()}
-        living = (await self._dispatch.census()).living
-        return await explain(record, self.host, workers, set(living), self.clock.now())
 
     async def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
         """The open questions of all sessions, oldest first."""

@@ -1,4 +1,4 @@
-"""The part of `Runtime` that holds conversations."""
+"""The part of `Runtime` that holds conversations, and says why a session is where it is."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from everhold.core.status import Status
 from everhold.drive.agent import inquiry
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.life import INPUT
+from everhold.drive.explain import Explanation, explain
 from everhold.drive.intake import Drain
 from everhold.ports.attachment import Attachment
 
@@ -82,6 +83,15 @@ class Agents(Archive):
                     raise UnknownQuery(session_id, key)
                 await asyncio.wait([changed], timeout=1.0)
 
+    async def explain(self, session_id: str) -> Explanation:
+        """Say in sentences why a session is where it is, and what moves it. Reads, and replays without effects."""
+        runtime = cast("Runtime", self)
+        record = await runtime.store.load(session_id)
+        workers = {worker.id: worker for worker in await runtime.store.workers()}
+        living = (await runtime._dispatch.census()).living
+        waits = await runtime.store.intake(session_id, lambda intake: intake)
+        return await explain(record, runtime.host, workers, set(living), runtime.clock.now(), waits)
+
     async def vacuum(self, session_id: str | None = None, *, older_than: float = 0.0) -> int:
         """Forget what has ended in the intake of a session, or of all, and is so many seconds old; returns how much.
 
@@ -91,7 +101,8 @@ class Agents(Archive):
 
     def _let_in(self: Any, ttl: float) -> None:
         """What waits for sessions is let in here, from now on."""
-        self._drain = Drain(self._sessions, self._runner, self._dispatch.leases.owner, self._dispatch.tasks, ttl=ttl)
+        owner, tasks = self._dispatch.leases.owner, self._dispatch.tasks
+        self._drain = Drain(self._sessions, self._runner, owner, tasks, ttl=ttl, awake=self._recover)
         self._caretaker.chores.append(self._drain.look)
 
     async def _say(self: Any, session_id: str, said: dict[str, JSON]) -> None:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from everhold.core.errors import EverholdError
+from everhold.core.intake import Intake, Item
 from everhold.core.journal import Opened, open_queries
 from everhold.core.query import FOR_PEOPLE, Kind, Query, Rerun
 from everhold.core.session import State
 from everhold.core.status import Raised, Returned, Stopped
 from everhold.drive.alive import named
+from everhold.drive.entry import enters_early
 from everhold.drive.live import rebuild
 from everhold.ports.program import Host
 from everhold.ports.store import NOBODY, Record, Worker
@@ -25,6 +28,10 @@ _RERUN = {
     Rerun.NEVER: "the program is told that its outcome is unknown",
     Rerun.ASK: "a person is asked what became of it",
 }
+
+
+#: Things that wait which are told one by one.
+TOLD: Final = 5
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -37,7 +44,12 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 async def explain(
-    record: Record, host: Host, workers: Mapping[str, Worker], living: set[str], now: float
+    record: Record,
+    host: Host,
+    workers: Mapping[str, Worker],
+    living: set[str],
+    now: float,
+    intake: Intake | None = None,
 ) -> Explanation:
     """Explain one session as it is stored, with the program as it is here."""
     told = _Told(record, workers, living, now)
@@ -46,6 +58,8 @@ async def explain(
     else:
         told.life()
         await told.program(host)
+    if intake is not None:
+        told.intake(intake)
     return Explanation(record.birth.id, record.head.state, told.because, told.moves)
 
 
@@ -138,6 +152,32 @@ class _Told:
                 f"Its time came {_span(self._now - due)} ago, and no process that has its program was open."
             )
             self.moves.append("Any process that has the program and opens this database goes on with it.")
+
+    def intake(self, intake: Intake) -> None:
+        """What waits to enter, and why it does not enter yet."""
+        waiting = [item for item in intake.items.values() if item.waits]
+        if not waiting:
+            return
+        for item in waiting[:TOLD]:
+            since = _span(intake.now - item.at)
+            self.because.append(
+                f"The {item.kind} {item.id!r} waits to enter, since {since}: {self._kept_out(intake, item)}"
+            )
+        if len(waiting) > TOLD:
+            self.because.append(f"{len(waiting) - TOLD} more wait behind it.")
+        self.moves.append(f"See what waits, or take it back: everhold intake {self._name}")
+
+    def _kept_out(self, intake: Intake, item: Item) -> str:
+        lease, opened = intake.lease, open_queries(self._record.deliveries)
+        if self._record.head.ended:
+            return "the session has ended, and whoever looks next tells it so."
+        if item.available_at > intake.now:
+            return f"its time comes at {_moment(item.available_at)}."
+        if lease is not None and lease.live(intake.now):
+            return f"{lease.owner.name} works on the session, and lets it in."
+        if len(opened) > 1 and not enters_early(item):
+            return "a turn is under way, and has to settle first."
+        return "the next process that has its program lets it in."
 
     async def program(self, host: Host) -> None:
         """Whether the program here could go on."""

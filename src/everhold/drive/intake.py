@@ -57,10 +57,18 @@ class Drain:
     """Hands over what waits, in this process."""
 
     def __init__(
-        self, sessions: Sessions, runner: Runner, owner: Owner, tasks: set[asyncio.Task[Any]], *, ttl: float = TTL
+        self,
+        sessions: Sessions,
+        runner: Runner,
+        owner: Owner,
+        tasks: set[asyncio.Task[Any]],
+        *,
+        ttl: float = TTL,
+        awake: bool = True,
     ) -> None:
         self._sessions, self._runner, self._store = sessions, runner, sessions.store
         self.owner, self._ttl = owner, ttl
+        self._awake = awake  # else nothing moves by itself here
         self._tasks = tasks  # of the house, which waits for them when it is closed
         self._running: dict[str, asyncio.Task[bool]] = {}
         self._again: set[str] = set()
@@ -73,7 +81,8 @@ class Drain:
     def wake(self, session_id: str) -> None:
         """See to one session soon, whatever was found there before."""
         self._vain.pop(session_id, None)
-        self._see_to(session_id)
+        if self._awake:
+            self._see_to(session_id)
 
     async def look(self, now: float) -> bool:
         """See to all sessions for which something waits that nobody sees to; returns whether anything was let in."""

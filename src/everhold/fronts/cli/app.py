@@ -44,7 +44,16 @@ GROUPS: Final = {
         "info": "tell",
         "doctor": "tell",
     },
-    "Answer": {"inbox": "look", "answer": "answer", "signal": "answer", "cancel": "answer", "outbox": "outbox"},
+    "Answer": {
+        "inbox": "look",
+        "answer": "answer",
+        "send": "intake",
+        "intake": "intake",
+        "command": "intake",
+        "signal": "answer",
+        "cancel": "answer",
+        "outbox": "outbox",
+    },
     "Keep": {"export": "move", "import": "move", "delete": "keep", "db": "keep", "pkg": "pkg"},
 }
 
@@ -75,13 +84,16 @@ HELP: Final = {
     "doctor": "Check settings, database, programs and the answering command.",
     "inbox": "List the open questions of all sessions, oldest first.",
     "answer": "Answer a question; without a VALUE you are asked at the terminal.",
+    "send": "Say something to a conversation, also while it works.",
+    "intake": "List what waits to enter a conversation, or take it back.",
+    "command": "Have a conversation reset, compacted, refreshed, or its turn stopped.",
     "signal": "Send a signal; it is kept until the program receives it.",
     "cancel": "Stop a session and its children.",
     "outbox": "List what people were told, or could not be; tell them again.",
     "export": "Write sessions and their children to a file.",
     "import": "Take in the sessions of an exported file; they go on here.",
     "delete": "Forget a session for good.",
-    "db": "Look after the database: path, verify, gc, migrate, copy.",
+    "db": "Look after the database: path, verify, gc, vacuum, migrate, copy.",
     "pkg": "Install, link, list, mend and trust packages of programs.",
 }
 #: Hints of errors that are meant for Python, as one says them here.

@@ -56,7 +56,7 @@ def _confirm(words: str, yes: bool) -> None:
 @common
 @click.pass_context
 def db_(ctx: click.Context, database: str | None, as_json: bool) -> None:
-    """Look after the database: path, verify, gc, migrate, copy."""
+    """Look after the database: path, verify, gc, vacuum, migrate, copy."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(path_, database=database, as_json=as_json)
     elif database is not None or as_json:
@@ -251,6 +251,20 @@ def _reclaim(database: str | None, as_json: bool) -> int:
             _show_reclaimed(found)
             footer(house.database)
     return 0
+
+
+@db_.command("vacuum")
+@click.argument("session", required=False, metavar="[SESSION]")
+@click.option("--older-than", type=Duration(), default=0.0, help="What came so long ago: 12h, 30d.")
+@common
+def vacuum_(session: str | None, older_than: float, database: str | None, as_json: bool) -> None:
+    """Forget inputs and commands that have ended, of one conversation or of all; what was said stays."""
+    with opened(database) as house:
+        session_id = None if session is None else house.session(session)
+        removed = house.runtime.vacuum(session_id, older_than=older_than)
+        if as_json:
+            return json_out({"removed": removed})
+        click.echo(f"{removed} removed")
 
 
 @db_.command("migrate")

@@ -63,6 +63,7 @@ EVERYTHING = [
     ["explain", "seven"],
     ["inbox"],
     ["outbox"],
+    ["intake", "seven", "--all"],
     ["usage"],
     ["info"],
     ["doctor"],
@@ -85,6 +86,7 @@ EVERYTHING = [
     ["db", "migrate"],
     ["db", "copy", "copy.db"],
     ["db", "gc", "--older-than", "1d"],
+    ["db", "vacuum"],
     ["init", "made"],
 ]
 

@@ -1,0 +1,101 @@
+"""Saying something to a conversation from the command line, what waits for it, and commands."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .conftest import Cli
+
+DESK = """
+import everhold
+
+@everhold.tool(read_only=True)
+def look(what: str) -> str:
+    "Look something up."
+    return f"{what}: found"
+
+desk = everhold.Agent(instructions="Help.", tools=[look])
+"""
+
+
+@pytest.fixture
+def desk(cli: Cli) -> Cli:
+    """A conversation `c` whose turn waits for its model."""
+    Path("desk.py").write_text(DESK)
+    Path("none.json").write_text("[]")
+    Path("one.json").write_text(json.dumps(["Done."]))
+    Path("two.json").write_text(json.dumps(["Done.", "Then."]))
+    said = cli("chat", "desk.py:desk", "--session", "c", piped="Go.\n")
+    assert said.code == 10, said
+    return cli
+
+
+def test_what_is_said_is_answered(desk: Cli) -> None:
+    assert desk("command", "c", "cancel_turn", "--key", "stop").code == 0
+    said = desk("send", "c", "And?", "--answers", "one.json")
+    assert (said.code, said.out) == (0, "Done.\n")
+    again = desk("send", "c", "-", "--key", "k", "--answers", "one.json", "--json", piped="More?\n").json
+    assert (again["input"], again["outcome"], again["text"]) == ("k", "answered", "Done.")
+    assert desk("send", "c", "Other.", "--key", "k").code == 2
+
+
+def test_what_is_said_during_a_turn_waits(desk: Cli) -> None:
+    said = desk("send", "c", "Later.", "--key", "later")
+    assert said.code == 10
+    assert "kept as later" in said.err and "everhold answer c" in said.err
+    listed = desk("intake", "c")
+    assert "later" in listed.out and "the next turn" in listed.out and "Later." in listed.out
+    told = desk("intake", "c", "--json").json["items"]
+    assert [(item["id"], item["state"], item["body"]) for item in told] == [("later", "waiting", {"content": "Later."})]
+    asking = desk("send", "c", "Now?", "--busy", "reject")
+    assert asking.code == 3 and "session_busy" in asking.err
+
+
+def test_what_is_only_kept_is_let_in_by_whoever_works(desk: Cli) -> None:
+    said = desk("send", "c", "One.", "--key", "one", "--no-wait")
+    assert (said.code, said.out) == (0, "kept as one\n")
+    assert desk("send", "c", "One.", "--key", "one", "--no-wait").out == "it was kept before, as one\n"
+    kept = desk("send", "c", "Two.", "--key", "two", "--no-wait", "--at", "before_completion", "--json").json
+    assert (kept["new"], kept["item"]["turn"], kept["item"]["boundary"]) == (True, 1, "before_completion")
+    assert "turn 1" in desk("intake", "c").out
+    assert desk("send", "c", "Two.", "--at", "after_work").code == 2
+
+
+def test_what_waits_is_taken_back(desk: Cli) -> None:
+    for name in "abc":
+        desk("send", "c", name, "--key", name, "--no-wait")
+    said = desk("intake", "c", "--cancel", "a", "--cancel", "nobody", "--reason", "no")
+    assert said.out == "a: cancelled\nnobody: unknown\n"
+    told = desk("intake", "c", "--cancel-from", "b", "--json").json["outcomes"]
+    assert told == [{"name": "b", "outcome": "cancelled"}, {"name": "c", "outcome": "cancelled"}]
+    assert desk("intake", "c").out.startswith("nothing waits\n")
+    assert "cancelled" in desk("intake", "c", "--all").out
+    unknown = desk("intake", "c", "--cancel-from", "nobody")
+    assert unknown.code == 2 and "unknown_input" in unknown.err
+    assert desk("intake", "c", "--cancel", "a", "--cancel-from", "b").code == 2
+    swept = desk("db", "vacuum", "--older-than", "1h", "--json").json
+    assert swept == {"removed": 0}
+    assert desk("db", "vacuum").out == "3 removed\n"
+    assert desk("intake", "c", "--all").out.startswith("nothing waits, and nothing did\n")
+
+
+def test_commands_are_done_or_wait(desk: Cli) -> None:
+    waits = desk("command", "c", "reset", "--key", "r", "--reason", "a new topic")
+    assert (waits.code, waits.out) == (10, "reset: waiting\n")
+    assert "reset: a new topic" in desk("intake", "c").out
+    explained = desk("explain", "c").out
+    assert "waits to enter" in explained
+    stopped = desk("command", "c", "cancel_turn", "--key", "s", "--reason", "enough")
+    assert (stopped.code, stopped.out) == (0, "cancel_turn: done\n")
+    assert desk("command", "c", "cancel_turn", "--key", "t").out == "cancel_turn: there was nothing to do\n"
+    again = desk("command", "c", "reset", "--key", "r", "--json").json
+    assert (again["new"], again["stage"]) == (False, "settled")
+    assert desk("command", "c", "reset").code == 2
+    assert desk("command", "c", "reset", "--key", " ").code == 2
+
+
+def test_a_program_that_is_no_agent_is_told_by_signal(cli: Cli) -> None:
+    cli("run", "shop.py:waits", "--key", "w")
+    said = cli("send", "w", "Go.")
+    assert said.code == 2 and "no agent" in said.err
