@@ -39,7 +39,8 @@ SCHEMES: Final = ("sqlite", "memory", "postgresql")
 SUFFIXES: Final = (".db", ".sqlite", ".sqlite3")
 UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 DEFAULT: Final = "the user's data folder"
-_PLACES: Final = ("HOME", "XDG_DATA_HOME", "LOCALAPPDATA")  # variables that say where the user's data folder is
+#: Variables that say where the user's data folder is.
+_PLACES: Final = ("LOCALAPPDATA",) if os.name == "nt" else ("HOME", "XDG_DATA_HOME")
 
 
 @dataclass(frozen=True, slots=True)

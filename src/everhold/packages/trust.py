@@ -19,6 +19,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -37,6 +38,7 @@ _TICK: Final = 100_000_000
 _Look = tuple[int, ...]
 _read_marks: dict[str, tuple[_Look, list[Mark]]] = {}  # what was read, by what the file system said of the file
 _fingerprints: dict[str, tuple[dict[str, _Look], str]] = {}
+_places: dict[str, tuple[_Look, str]] = {}
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -58,14 +60,11 @@ def trusted(package: Path) -> bool:
     except (BadSetting, OSError) as error:
         log.warning("no package is trusted: %s", error)
         return False
-    path = os.path.realpath(package)
-    for mark in found:
-        if mark.path == path:
-            try:
-                return fingerprint(path) == mark.digest
-            except (NotAllowed, OSError):
-                return False
-    return False
+    try:
+        path = _real(str(package))
+        return any(mark.path == path and fingerprint(path) == mark.digest for mark in found)
+    except (NotAllowed, OSError):
+        return False
 
 
 def trust(package: Path) -> Mark:
@@ -137,6 +136,15 @@ def _refuse_leaving(link: os.DirEntry[str], package: str) -> None:
         raise NotAllowed(f"{link.path} is a link to a folder", "Put a copy there instead of the link.")
 
 
+def _real(path: str) -> str:
+    """Where a package really is. It is followed there again if what the path leads to is another, or has changed."""
+    look = _look(os.stat(path))
+    known = _places.get(path)
+    if known is None or known[0] != look:
+        known = _places[path] = look, os.path.realpath(path)
+    return known[1]
+
+
 def _look(found: os.stat_result) -> _Look:
     """By what a change of a file is seen. Its last number cannot be chosen by anybody."""
     return found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -151,7 +159,12 @@ def _is_settled(look: _Look, now: int) -> bool:
 
 
 def _file() -> Path:
-    return home() / FILE
+    return _in(home())
+
+
+@lru_cache(maxsize=8)
+def _in(folder: Path) -> Path:
+    return folder / FILE
 
 
 def _read(file: Path) -> list[Mark]:

@@ -116,6 +116,18 @@ def test_a_link_to_a_package_is_the_package(package: Path, tmp_path: Path) -> No
     assert trusted(tmp_path / "link")
 
 
+def test_a_link_that_is_turned_to_another_package_is_that_package(package: Path, tmp_path: Path) -> None:
+    trust(package)
+    other, link = tmp_path / "other", tmp_path / "link"
+    other.mkdir()
+    (other / "init.lua").write_text("return {}")
+    link.symlink_to(package)
+    before = trusted(link)
+    link.unlink()
+    link.symlink_to(other)
+    assert (before, trusted(link)) == (True, False)
+
+
 def test_a_single_file_can_be_trusted(package: Path) -> None:
     trust(package / "parts" / "judge.lua")
     assert trusted(package / "parts" / "judge.lua")
