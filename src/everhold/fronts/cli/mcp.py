@@ -63,13 +63,17 @@ def mcp_(
     _require()
     asks = inline or any(one is not None for one in (model, answers, answer_with))
     llm = answerer_of(database, answers, answer_with, at_once, timeout, model) if asks else None
+    from everhold.fronts.mcp.library import load
+
     if address is None:
         with _without_collecting():
+            load()
             from everhold.fronts.mcp.serve import serve
 
         asyncio.run(serve(database, llm=llm, profile=profile))
     else:
         with _without_collecting():
+            load()
             from everhold.fronts.mcp.http import serve as serve_http
 
         asyncio.run(serve_http(database, llm=llm, address=address, token=token or None, profile=profile))

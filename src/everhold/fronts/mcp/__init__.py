@@ -14,6 +14,7 @@
     serve     standard input and output (stdout: nothing else is on it; pipe: without threads)
     http      streamable HTTP, and who is let in
     hosts     telling hosts of the server
+    library   loading the `mcp` library, without what a server does not use
 
 The `mcp` library enters only here.
 """
