@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: What each row is about. Rows that are not here belong to intake, workers and stores.
+#: What each row is about. Rows that are not here belong to leases, workers and stores.
 ROWS = {
     1: "every look at a conversation has an answer, also before anything was said",
     2: "the registry of tools: generations, members, orphans",
@@ -26,8 +26,12 @@ ROWS = {
     10: "usage: a turn under way counts, and nothing ever becomes less",
     11: "what plugins and tools may use of their session",
     12: "what was recorded is never done again",
+    13: "inputs that wait: kept once under their key, and let in without anybody waiting",
+    14: "work that waits: when it may enter, what it joins, who has claimed it",
+    15: "commands: done once under their key, between turns, in order",
     18: "compaction: who decides, and what always holds",
     19: "configuration: who may change it, and who is told",
+    20: "whoever lets things in is woken once, and costs nothing when he fails",
     21: "the catalog of tools is built once for each key, and bounded",
     22: "tools laid over others, for one context",
     23: "the prompt: contributions, layers, cache",
