@@ -16,6 +16,7 @@ from typing import Any
 
 from everhold.core.codec import JSON
 from everhold.core.errors import BadArguments, UnknownProgram
+from everhold.drive.agent.background import background_of, process_tools
 from everhold.drive.agent.code import Code, executors_of
 from everhold.drive.agent.life import Life
 from everhold.drive.agent.offer import MANY
@@ -43,6 +44,7 @@ class Agent(Program[..., Any]):
         plugins: Sequence[Any] = (),
         policy: Any = None,
         subagents: Sequence[Any] = (),
+        background: Sequence[Any] = (),
         skills: Sequence[str | Path] = (),
         code: Any = None,
         returns: Any = None,
@@ -62,6 +64,7 @@ class Agent(Program[..., Any]):
         self.subagents = subagents_of(subagents)
         self.executors = executors_of(code)
         own: list[Tool] = [skill_tool(self.skills)] if self.skills else []
+        own += process_tools(background_of(background))
         own += [Code(self.executors, language) for language in self.executors]
         given = [*own, *tools, *(one for plugin in self.plugins for one in plugin.tools)]
         self.sources = sources_of(given)
