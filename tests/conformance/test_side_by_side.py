@@ -34,7 +34,12 @@ class TestMemoryBesideItself(side_by_side(MemoryStore, MemoryStore).TestCase):
 
 
 class TestMemoryBesideSQLite(side_by_side(MemoryStore, TemporarySQLite).TestCase):
-    settings = settings(max_examples=40, stateful_step_count=30, phases=QUICK)
+    settings = settings(max_examples=15, stateful_step_count=30, phases=QUICK)
+
+
+@pytest.mark.soak
+class TestMemoryBesideSQLiteForMinutes(side_by_side(MemoryStore, TemporarySQLite).TestCase):
+    settings = settings(max_examples=400, stateful_step_count=50, phases=QUICK)
 
 
 class TestMemoryBesidePostgres:

@@ -16,18 +16,26 @@ PAGES = [
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     if blocks(page.read_text()) and "adr" not in page.parts
 ]
+ON_POSTGRES = "run-on-postgres.md"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 RECORDS = bool(os.environ.get("EVERHOLD_RECORD"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.xdist_group("postgres")) if page.name == ON_POSTGRES else page
+        for page in PAGES
+    ],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
 @pytest.mark.filterwarnings("ignore:.*use of forkpty.*:DeprecationWarning")
 def test_every_block_of_a_page_runs_and_prints_what_it_shows(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     text = page.read_text()
     reader = Reader(tmp_path)
-    if page.name == "run-on-postgres.md":
+    if page.name == ON_POSTGRES:
         reader.env |= request.getfixturevalue("postgres").home("shop")
     if page.name == "switch-from-algocline.md":
         shutil.copytree(ROOT / "tests" / "data" / "algocline-home", tmp_path / ".algocline")

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+# Each checker reads everything, which takes its time: once is enough.
+pytestmark = [pytest.mark.xdist_group("typing"), pytest.mark.timeout(600)]
 HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
 CACHE = HERE.parents[1] / ".mypy_cache" / "typing"
