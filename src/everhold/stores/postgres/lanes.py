@@ -190,6 +190,8 @@ def _owner(owner: Owner) -> tuple[str, str]:
 def _change(duty: Duty) -> Act:
     """The statement that writes a duty, and says 1 if it was what it was computed from."""
     kind, id, version = kept(duty.kind), kept(duty.id), duty.version
+    if duty.body is None and version == 0:
+        return "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM everhold.duty WHERE kind = %s AND id = %s)", (kind, id)
     if duty.body is None:
         return f"DELETE FROM everhold.duty WHERE {_AS_IT_WAS} RETURNING 1", (kind, id, version)
     row = duty_row(duty)

@@ -121,7 +121,11 @@ def duties(run: Run, kind: str, due: float | None, prefix: str, after: str, limi
 def undertake(run: Run, given: Sequence[Duty]) -> None:
     """Write duties; raises `Overtaken` if one was computed from another version."""
     for one in given:
-        if one.body is None:
+        if one.body is None and one.version == 0:
+            done = run("SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM duty WHERE kind = ? AND id = ?)", (one.kind, one.id))
+            if done.fetchone():
+                continue
+        elif one.body is None:
             done = run("DELETE FROM duty WHERE kind = ? AND id = ? AND version = ?", (one.kind, one.id, one.version))
         elif one.version == 0:
             row = duty_row(one)

@@ -30,6 +30,7 @@ _ROOMS = (
     "lanes",
     "lease",
     "machine",
+    "machine_intake",
     "reading",
     "room",
     "settle",

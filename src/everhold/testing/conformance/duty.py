@@ -55,6 +55,15 @@ class DutyRoom(Room):
 
         assert await everything(store) == before
 
+    async def test_what_never_was_can_be_done_with(self, store: Store) -> None:
+        """As long as it is not there: who thinks so and is wrong is overtaken."""
+        await store.undertake([Duty("n", "a", None), Duty("n", "b", 1)])
+        assert [one.id for one in await store.duties("n")] == ["b"]
+
+        with pytest.raises(Overtaken):
+            await store.undertake([Duty("n", "b", None)])
+        assert await store.duty("n", "b") == Duty("n", "b", 1, None, 1)
+
     async def test_a_group_of_duties_lands_whole(self, store: Store) -> None:
         """QW22: The first of a group does not land if the last is refused."""
         await store.undertake([Duty("n", "b", 1)])

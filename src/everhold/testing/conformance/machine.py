@@ -10,12 +10,11 @@ sessions and letters as they like; everything else must agree, refusals included
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from everhold.core import journal
 from everhold.core.errors import EverholdError
@@ -23,10 +22,10 @@ from everhold.core.query import Kind
 from everhold.core.session import SessionId, State
 from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.ports.store import Change, Effect, Filter, Letter, Record, Store, Worker, Write
+from everhold.testing.conformance import machine_intake
 from everhold.testing.conformance.build import ask, birth, fork, head, start, step, touch
+from everhold.testing.conformance.machine_intake import Act, IntakeRules
 from everhold.testing.conformance.room import OpenStore
-
-Act = Callable[[Store, int], Awaitable[Any]]
 
 KINDS = st.sampled_from([Kind.LLM, Kind.INPUT, Kind.APPROVAL, Kind.TOOL, Kind.CALL, Kind.TIMER, Kind.SIGNAL])
 KEYS = st.none() | st.sampled_from(["k1", "k2"])
@@ -36,7 +35,7 @@ OUTCOMES = st.sampled_from([Returned("done"), Raised("no"), Stopped("enough")])
 PICK = st.integers(min_value=0, max_value=63)
 
 
-class SideBySide(RuleBasedStateMachine):
+class SideBySide(IntakeRules):
     """Does the same to several stores. Subclassed by `side_by_side`."""
 
     makers: tuple[OpenStore, ...]
@@ -48,6 +47,7 @@ class SideBySide(RuleBasedStateMachine):
         self.known: list[str] = []
         self.clock = 1000.0
         for store in self.stores:
+            store.time = lambda: self.clock
             self.loop.run(store.open())
 
     def teardown(self) -> None:
@@ -60,11 +60,15 @@ class SideBySide(RuleBasedStateMachine):
 
     # ---- doing
 
-    def each(self, act: Act) -> bool:
-        """Do it to each; all must take it, or refuse it with the same error. Returns whether they took it."""
+    def same(self, act: Act) -> Any:
         said = [self.loop.run(_said(act, store, index)) for index, store in enumerate(self.stores)]
         assert said == said[:1] * len(said)
-        return not (isinstance(said[0], tuple) and said[0][:1] == ("refused",))
+        return said[0]
+
+    def each(self, act: Act) -> bool:
+        """Do it to each; all must take it, or refuse it with the same error. Returns whether they took it."""
+        said = self.same(act)
+        return not (isinstance(said, tuple) and said[:1] == ("refused",))
 
     def records(self, pick: int) -> list[Record]:
         """One of the known sessions, as each store has it."""
@@ -232,6 +236,7 @@ async def _view(store: Store, known: list[str]) -> dict[str, Any]:
     seen["due"] = sorted(await store.due(2000.0, 1000)), await store.next_due()
     seen["orphans"] = sorted(await store.orphans({"ada"}))
     seen["workers"] = [msgspec.structs.replace(one, age=0.0) for one in await store.workers()]
+    seen.update(await machine_intake.view(store, known))
     seen["values"] = await store.keys("n"), [await store.value("n", key) for key in ("a", "b", "late")]
     return seen
 
