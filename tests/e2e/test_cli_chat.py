@@ -94,8 +94,8 @@ def test_what_is_no_agent_is_refused(shop, name):
 class Person:
     """Somebody at a terminal."""
 
-    def __init__(self, shop, answers, *words):
-        made = command(shop, answers, *words)
+    def __init__(self, shop, answers, *words, made=None):
+        made = made or command(shop, answers, *words)
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.chdir(shop)
@@ -157,6 +157,31 @@ def test_a_turn_that_was_left_at_a_question_is_taken_up(shop):
     person.sees("kept; go on")
     assert person.leaves() == 0
     again = Person(shop, ["It is done."], "support", "--session", "d")
-    again.sees("under way").sees("yes or no> ").types("no")
-    again.sees("It is done.").sees("> ").types("/quit")
+    again.sees("under way").sees("A moment.").sees("yes or no> ").types("no")
+    again.sees("It is done.").sees("> $")
+    assert "A moment." not in again.seen  # it was shown before the question, and once
+    again.types("/quit")
     assert again.leaves() == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*use of forkpty.*:DeprecationWarning")
+def test_a_turn_is_stopped_while_the_model_is_asked(shop):
+    """Also before anything was said; and whoever leaves is told all of the command that goes on."""
+    sleeps = f"{sys.executable} -c 'import time; time.sleep(600)'"
+    made = [sys.executable, "-m", "everhold", "chat", "support", "--session", "e f", "-d", "my.db"]
+    person = Person(shop, [], made=[*made, "--answer-with", sleeps])
+    person.sees("> ").types("Hello?")
+    time.sleep(2)
+    os.kill(person.pid, signal.SIGINT)
+    person.sees("the turn was stopped").sees("> $").types("/quit")
+    person.sees("everhold chat support --session 'e f' -d my.db --answer-with ")
+    assert person.leaves() == 0
+
+
+def test_where_no_model_answers_it_says_so(shop):
+    """With what to give, and how to answer in its place, in the database that was named."""
+    made = [sys.executable, "-m", "everhold", "chat", "support", "--session", "g", "-d", "my.db"]
+    done = subprocess.run(made, cwd=shop, input="Hello?\n", capture_output=True, text=True, timeout=250)
+    assert (done.returncode, done.stdout) == (10, "(waiting)\n")
+    assert "no model answers here; give --model provider:name" in done.stderr
+    assert "everhold answer g --query q-2 -d my.db" in done.stderr

@@ -5,6 +5,7 @@ Written from `AgentSession` by tools/blocking.py; a test compares their verbs.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -211,4 +212,7 @@ async def _next(found: AsyncIterator[Event]) -> Event | None:
 
 
 async def _close(found: Any) -> None:
+    """Leave a stream; who was interrupted while it looked for the next event is still on the way out."""
+    while found.ag_running:
+        await asyncio.sleep(0.001)
     await found.aclose()

@@ -7,6 +7,7 @@ Without one, each line of standard input is said, and each answer is a line of s
 from __future__ import annotations
 
 import secrets
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -55,9 +56,17 @@ def chat_(
     llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
     with opened(database, llm=llm, moves=True, makes=True) as house:
         session = house.runtime.session(found, name)
+        place = "" if database is None else f" -d {shlex.quote(database)}"
         if at_terminal() and not as_json:
-            return Terminal(house, session, name, agent).hold()
-        return _piped(house, session, name, as_json=as_json)
+            again = f"everhold chat {shlex.quote(agent)} --session {shlex.quote(name)}{place}"
+            return Terminal(house, session, name, f"{again}{_with(model, answer_with)}").hold(agent)
+        return _piped(house, session, name, place, as_json=as_json)
+
+
+def _with(model: str | None, answer_with: str | None) -> str:
+    """The options that say who answers, as they were typed."""
+    given = {"--model": model, "--answer-with": answer_with}
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in given.items() if value is not None)
 
 
 def _agent(database: str | None, name: str) -> Agent:
@@ -73,7 +82,7 @@ def _agent(database: str | None, name: str) -> Agent:
 # ---- without a terminal
 
 
-def _piped(house: House, session: BlockingSession, name: str, *, as_json: bool) -> int:
+def _piped(house: House, session: BlockingSession, name: str, place: str, *, as_json: bool) -> int:
     rows: list[JSON] = []
     waiting: tuple[OpenQuery, ...] = ()
     for words in _said(sys.stdin):
@@ -90,8 +99,13 @@ def _piped(house: House, session: BlockingSession, name: str, *, as_json: bool) 
         asked = [{"id": query.id, **query_json(query)} for query in waiting]
         json_out({"session": name, "session_id": session.id, "turns": rows, "waiting": asked})
     for query in waiting if not as_json else ():
-        click.echo(f"waiting: {query.kind} {query.id}: {line(query.prompt or query.name, 200)}", err=True)
-        click.echo(f"answer it with: everhold answer {name} --query {query.id}", err=True)
+        if query.kind is Kind.LLM:
+            click.echo(
+                "waiting: no model answers here; give --model provider:name, or --answer-with a command", err=True
+            )
+        else:
+            click.echo(f"waiting: {query.kind} {query.id}: {line(query.prompt or query.name, 200)}", err=True)
+        click.echo(f"answer it with: everhold answer {shlex.quote(name)} --query {query.id}{place}", err=True)
     return Exit.WAITING if waiting else Exit.OK
 
 
@@ -113,15 +127,16 @@ def _outcome(turn: Turn) -> str:
 class Terminal:
     """One conversation with the person at the keyboard."""
 
-    def __init__(self, house: House, session: BlockingSession, name: str, agent: str) -> None:
-        self._house, self._session, self._name, self._agent = house, session, name, agent
+    def __init__(self, house: House, session: BlockingSession, name: str, again: str) -> None:
+        self._house, self._session, self._name, self._again = house, session, name, again
+        self._since = 0  # the first turn that is shown
         self._streamed: set[str] = set()  # questions whose answers appeared word by word
         self._called: set[str] = set()  # calls of tools that were shown
         self._cursor: str | None = None
 
-    def hold(self) -> int:
+    def hold(self, agent: str) -> int:
         """Talk until the person leaves."""
-        click.secho(f"{self._agent} · {self._name} · {_HELP}", dim=True)
+        click.secho(f"{agent} · {self._name} · {_HELP}", dim=True)
         try:
             self._take_up()
             while True:
@@ -136,7 +151,7 @@ class Terminal:
                     self._turn(words)
         except (EOFError, KeyboardInterrupt):
             click.echo()
-        click.secho(f"kept; go on with: everhold chat {self._agent} --session {self._name}", dim=True)
+        click.secho(f"kept; go on with: {self._again}", dim=True)
         return Exit.OK
 
     def _words(self) -> str:
@@ -148,7 +163,8 @@ class Terminal:
         left = [input_id for input_id in told.inputs if told.settled(input_id) is None]
         if left and told.graph.tip != told.graph.leaf:
             click.secho("(going on with the turn that was under way)", dim=True)
-            self._follow(left[0], ())
+            self._since = len(told.turns) + 1
+            self._follow(left[0], self._session.follow(left[0]))
 
     def _turn(self, words: str) -> None:
         input_id = f"i-{secrets.token_hex(8)}"
@@ -187,7 +203,8 @@ class Terminal:
     def _show_all(self, events: Iterable[Event]) -> None:
         for event in events:
             self._cursor = event.cursor
-            self._show(event)
+            if event.turn >= self._since:
+                self._show(event)
 
     def _show(self, event: Event) -> None:
         match event.kind:
