@@ -15,6 +15,7 @@ from everhold.ports.said import Said
 from everhold.ports.tool import ToolContext, tool
 from everhold.ports.work import Sessions, Values
 from everhold.testing.clock import ManualClock
+from everhold.testing.crash import crash_everywhere
 from tests.scenario.house import die, dying, opened
 from tests.scenario.talk import Scripted, told, use, uses
 
@@ -378,3 +379,33 @@ async def test_a_long_result_of_a_program_is_shown_in_part():
         await session.send("Go.")
         (kept,) = await runtime.attachments(session.id)
     assert f"All of it is kept as attachment {kept.id}" in cast.results[0]
+
+
+@tool(rerun="safe")
+async def tally(context: ToolContext) -> int:
+    """Count."""
+    context.state("tally").incr("calls")
+    return 1
+
+
+thorough = Agent("local:thorough", tools=[tally, summarise], plugins=[Tally()])
+
+
+@everhold.program
+async def whole(ctx):
+    """Does a task, and tells what was counted meanwhile."""
+    await ctx.state("tally").set("calls", 0)
+    said = await ctx.spawn(thorough(task="Go."))
+    counts = ctx.state("tally")
+    return [said, await counts.get("calls"), await counts.get("turns")]
+
+
+def test_a_turn_that_writes_and_hands_on_is_crashed_at_every_commit():
+    """Row 11: whatever dies, each value is written once, and the program that was handed on to runs once."""
+    lines = iter([uses(("tally", {}), ("summarise", {"words": "x"}), ("tally", {})), "Done."])
+
+    async def model(query):
+        return "short" if query.args is None else next(lines)
+
+    report = crash_everywhere(whole(), answers=model)
+    assert report.result == ["Done.", 2, 1] and report.commits >= 7
