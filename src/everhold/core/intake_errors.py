@@ -29,7 +29,7 @@ class InputEnded(StateError):
 
     def __init__(self, session_id: str, input_id: str, state: str, reason: str = "") -> None:
         super().__init__(
-            f"input {input_id!r} of session {session_id!r} was {state}" + (f": {reason}" if reason else "")
+            f"input {input_id!r} of session {session_id!r} is {state}" + (f": {reason}" if reason else "")
         )
         self.session_id, self.input_id, self.state, self.reason = session_id, input_id, state, reason
 

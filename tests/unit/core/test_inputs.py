@@ -3,7 +3,7 @@
 import pytest
 
 from everhold.core.conversation import Conversation, inputs_of
-from everhold.core.errors import InputEnded, UnknownInput
+from everhold.core.errors import InputEnded, SessionBusy, UnknownInput
 from everhold.core.graph import Node
 from everhold.core.intake import Intake, Item, ItemKind
 from everhold.core.journal import Delivery, Notes
@@ -69,6 +69,7 @@ def test_a_vacuum_forgets_what_has_ended_and_is_old():
 
 
 def test_what_is_said_of_inputs_that_ended_or_never_were():
-    assert str(InputEnded("s", "i", "cancelled", "no more")).endswith("was cancelled: no more")
-    assert str(InputEnded("s", "i", "failed")).endswith("was failed")
+    assert str(InputEnded("s", "i", "cancelled", "no more")).endswith("is cancelled: no more")
+    assert str(InputEnded("s", "i", "failed")).endswith("is failed")
     assert "'i'" in str(UnknownInput("s", "i"))
+    assert "in a turn" in str(SessionBusy("s"))
