@@ -63,7 +63,8 @@ async def asked_below(
 async def asked_anywhere(session: AgentSession) -> tuple[OpenQuery, ...]:
     """What somebody outside has to answer, this session or one below it, before it goes on."""
     record = await session._runtime.store.load(session.id, since=-1)
-    opened = open_queries(record.deliveries)
+    taken = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}  # and not handed over yet
+    opened = {q: entry for q, entry in open_queries(record.deliveries).items() if q not in taken}
     working = {effect.q: effect.worker for effect in record.effects}
     found = [OpenQuery(record.birth.id, one.query, one.at) for one in answerable(opened, working)]
     found = [query for query in found if query.kind is not Kind.SIGNAL]
