@@ -8,19 +8,24 @@ import random
 from hashlib import sha256
 from pathlib import Path
 
+import msgspec
+
 import everhold
 from everhold.core.errors import EverholdError
+from everhold.core.intake import Intake, Item, ItemKind
 from everhold.core.journal import open_queries
+from everhold.core.lease import Owner
 from everhold.drive.live import rebuild
 from everhold.packages.find import find
 from everhold.ports.attachment import Attachment
-from everhold.ports.store import Change, Effect, Filter
+from everhold.ports.store import Change, Duty, Effect, Filter
 from everhold.programs.python import PythonHost
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.clock import ManualClock
 
 DAWN = 1_700_000_000.0
+DUTY = Duty("weather", "wind", {"force": 3}, DAWN + 1e9, 1)
 
 
 def double(number: int) -> int:
@@ -85,6 +90,27 @@ async def furnish(path: Path) -> None:
             session_id = await absent.store.find(key)
             await absent.answer(session_id, f"kept for {key}", query_id="q-1")
         await absent.signal(await absent.store.find("tree-1"), "wind", "early")
+    await _queue(path)
+
+
+async def _queue(path: Path) -> None:
+    """Leave something in an intake: what waits, what is claimed, what has ended; and a duty."""
+    store = SQLiteStore(path)
+    store.time = lambda: DAWN + 50
+    await store.open()
+    session_id = await store.find("tree-2")
+    items = [
+        Item("i-1", ItemKind.INPUT, {"content": "shade"}, "rain-1"),
+        Item("i-2", ItemKind.COMMAND, {"name": "prune"}, "rain-2"),
+        Item("i-3", ItemKind.INPUT, {"content": "never mind"}, "rain-3"),
+    ]
+    for item in items:
+        await store.intake(session_id, lambda intake, item=item: intake.enqueue(item), named=[item.key])
+    taken = await store.intake(session_id, lambda intake: intake.take(Owner("w-1", "1"), "t-1", 10.0))
+    await store.intake(session_id, lambda intake: intake.claim_next(taken.lease.fence, "c-1", 1))
+    await store.intake(session_id, lambda intake: intake.cancel(["rain-3"], "on second thought"))
+    await store.undertake([msgspec.structs.replace(DUTY, version=0)])
+    await store.close()
 
 
 async def _grow(runtime: Runtime, n: int) -> None:
@@ -146,16 +172,23 @@ async def contents(path: Path) -> dict:
         for each in await store.list(Filter(limit=1000)):
             record = await store.load(each.birth.id)
             found[each.birth.id] = (each.birth, each.head, record)
+            found[each.birth.id, "intake"] = await store.intake(each.birth.id, _waiting, whole=True)
             if not record.head.ended:
                 found[each.birth.id, "live"] = sorted((await rebuild(await store.load(each.birth.id), host)).opened)
         for namespace in ("default", "words"):
             for key in await store.keys(namespace):
                 found[namespace, key] = await store.value(namespace, key)
+        found["duties"] = await store.duties("weather")
         found["due"] = await store.due(DAWN * 2, 1000), await store.next_due()
         found["keys"] = [await store.find(f"tree-{n}") for n in range(7)]
         return found
     finally:
         await store.close()
+
+
+def _waiting(intake: Intake) -> list:
+    fence = None if intake.lease is None else intake.lease.fence
+    return [fence, intake.seq, *intake.items.values()]
 
 
 async def verdict(path: Path) -> str:

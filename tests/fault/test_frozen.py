@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from everhold.core.intake import Item, ItemKind
+from everhold.core.lease import Owner
 from everhold.core.query import Kind
 from everhold.ports.attachment import Attachment
 from everhold.runtime import Runtime
@@ -74,6 +76,28 @@ async def test_attachments_of_a_frozen_database_are_read(frozen: Path) -> None:
         made = Attachment(sha256(b"new").hexdigest(), 3, "text/plain")
         await store.attach(session_id, made, b"new", house.DAWN)
         assert await store.attachment(session_id, made.id) == (made, b"new")
+    finally:
+        await store.close()
+
+
+async def test_what_waits_in_a_frozen_database_still_waits(frozen: Path) -> None:
+    """From format 3 on there are intakes and duties; what was made before can have some too."""
+    store = SQLiteStore(frozen)
+    store.time = lambda: house.DAWN + 100
+    await store.open()
+    try:
+        session_id = await store.find("tree-2")
+        old = frozen.stem in ("format-1", "format-2")
+        found = await store.intake(session_id, lambda intake: [*intake.items.values()], whole=True)
+        states = [] if old else [("rain-1", "waiting", 1), ("rain-2", "waiting", 0), ("rain-3", "cancelled", 0)]
+        assert [(item.key, item.state, item.fence) for item in found] == states
+        assert await store.duties("weather") == ([] if old else [house.DUTY])
+        assert await store.ready(10) == ([] if old else [session_id])
+        taken = await store.intake(session_id, lambda intake: intake.take(Owner("w-2", "1"), "t-2", 10.0))
+        assert taken.lease.generation == (1 if old else 2)
+        item = Item("i-9", ItemKind.INPUT, {"content": "new"}, "rain-9")
+        assert (await store.intake(session_id, lambda intake: intake.enqueue(item), named=["rain-9"])).new
+        assert await store.verify() == []
     finally:
         await store.close()
 

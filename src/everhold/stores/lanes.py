@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from everhold.core.codec import dumps, loads, plain, seal
+from everhold.core.errors import BadValue
 from everhold.core.intake import Hold, Item, ItemState
 from everhold.core.lease import Lease, Owner
 from everhold.ports.store import Duty
+from everhold.stores.sealed import UNREADABLE
 
 #: The columns of a row, in order.
 ITEM: Final = (
@@ -19,9 +21,10 @@ ITEM: Final = (
 )
 #: Those of them that may change.
 CHANGING: Final = ITEM[-6:]
-LEASE: Final = ("seq", "owner", "incarnation", "token", "generation", "claimed_at", "expires_at", "released")
+LEASE: Final = ("seq", "owner", "incarnation", "token", "generation", "claimed_at", "seal", "expires_at", "released")
 DUTY: Final = ("kind", "id", "body", "due_at", "version", "seal")
 
+_NOBODYS: Final = Lease(Owner("", ""), "", 0, 0.0, 0.0, released=True)
 _item = msgspec.json.Decoder(Item).decode
 _hold = msgspec.json.Decoder(Hold).decode
 
@@ -53,19 +56,45 @@ def read_item(row: tuple[Any, ...]) -> Item:
 
 def lease_row(lease: Lease | None, seq: int) -> tuple[Any, ...]:
     """A row, also of a session for which something came before anybody worked on it."""
-    if lease is None:
-        return (seq, "", "", "", 0, 0.0, 0.0, 1)
-    owner = lease.owner
-    times = (float(lease.claimed_at), float(lease.expires_at))
-    return (seq, owner.name, owner.incarnation, lease.token, lease.generation, *times, int(lease.released))
+    held = _NOBODYS if lease is None else lease
+    owner = held.owner
+    row = (seq, owner.name, owner.incarnation, held.token, held.generation, float(held.claimed_at))
+    return (*row, seal(*row), float(held.expires_at), int(held.released))
 
 
 def read_lease(row: tuple[Any, ...]) -> tuple[Lease | None, int]:
-    """The lease and the counter."""
-    seq, name, incarnation, token, generation, claimed_at, expires_at, released = row
+    """The lease and the counter; raises `ValueError` if the row is damaged."""
+    seq, name, incarnation, token, generation, claimed_at, sealed, expires_at, released = row
+    if seal(*row[:6]) != sealed:
+        raise ValueError(f"lease {generation} does not match its seal")
     if generation == 0:
         return None, seq
     return Lease(Owner(name, incarnation), token, generation, claimed_at, expires_at, bool(released)), seq
+
+
+def flaws(lease: tuple[Any, ...] | None, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the rows of an intake: a code and a sentence each."""
+    try:
+        held, seq = (None, 0) if lease is None else read_lease(lease)
+    except UNREADABLE:
+        yield "broken_seal", "its lease"
+        return
+    for row in rows:
+        try:
+            item = read_item(row)
+        except (BadValue, *UNREADABLE):
+            yield "broken_seal", f"item {row[0]} of its intake"
+        else:
+            yield from unsound(held, seq, item)
+
+
+def unsound(lease: Lease | None, seq: int, item: Item) -> Iterator[tuple[str, str]]:
+    """What is wrong with an item beside its lease and the counter."""
+    generation = 0 if lease is None else lease.generation
+    if item.hold is not None and item.hold.generation > generation:
+        yield "hold", f"item {item.seq} is held under lease {item.hold.generation}, and the last one was {generation}"
+    if item.seq > seq:
+        yield "intake", f"item {item.seq} is there, and only {seq} have come"
 
 
 def check(duties: Sequence[Duty]) -> None:

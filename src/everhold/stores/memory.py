@@ -40,6 +40,7 @@ from everhold.ports.store import (
     Summary,
     Worker,
 )
+from everhold.stores.lanes import unsound
 from everhold.stores.memory_lanes import Door, Lanes
 from everhold.stores.memory_upkeep import Upkeep
 
@@ -447,6 +448,9 @@ class MemoryStore(Lanes, Upkeep):
             yield "gap", f"the journal has {len(numbers)} deliveries up to number {numbers[-1]}"
         if head.mail != len(session.letters):
             yield "mail", f"the head counts {head.mail} letters, the intake has {len(session.letters)}"
+        door = self._doors.get(birth.id) or Door()
+        for item in door.items.values():
+            yield from unsound(door.lease, door.seq, item)
         opened = self._opened(session)
         yield from (("notice", f"q-{q} is not open") for q in session.notices if q not in opened)
         yield from (("effect", f"q-{q} is not open") for q in session.effects if q not in opened)

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import psycopg
 
-from everhold.core.errors import BadArguments
+from everhold.core.errors import BadArguments, BadValue
 from everhold.core.intake import Intake, Item
 from everhold.core.session import State
-from everhold.stores.lanes import CHANGING, ITEM, LEASE, item_row, lease_row, read_item, read_lease
+from everhold.ports.store import Duty, Problem
+from everhold.stores.lanes import (
+    CHANGING,
+    DUTY,
+    ITEM,
+    LEASE,
+    flaws,
+    item_row,
+    lease_row,
+    read_duty,
+    read_item,
+    read_lease,
+)
 from everhold.stores.postgres.address import kept, named, read
 from everhold.stores.postgres.line import Line
+from everhold.stores.sealed import UNREADABLE
 
 Rows = Sequence[tuple[Any, ...]]
 Act = tuple[str, tuple[Any, ...]]
+#: Says a statement on a line, and gives its rows.
+Say = Callable[..., Awaitable[list[tuple[Any, ...]]]]
 
 #: The time: one that is given, or the server's.
 NOW: Final = "coalesce(%s::float8, extract(epoch FROM clock_timestamp())::float8)"
@@ -86,6 +101,34 @@ def _writes(ref: int, intake: Intake) -> Iterator[Act]:
             yield _WRITE_ITEM, (ref, seq, kept(id), None if key is None else kept(key), *rest)
 
 
+async def problems(say: Say) -> list[Problem]:
+    """What is wrong with intakes and duties."""
+    names = {ref: read(id) for ref, id in await say("SELECT ref, id FROM everhold.session WHERE deleted = 0")}
+    leases = {row[0]: _told_lease(row[1:]) for row in await say(f"SELECT session, {_LEASE} FROM everhold.lease")}
+    items: dict[int, list[tuple[Any, ...]]] = {}
+    for ref, *row in await say(f"SELECT session, {_ITEM} FROM everhold.item ORDER BY session, seq"):
+        items.setdefault(ref, []).append(_told_row(tuple(row)))
+    found = [
+        Problem("", f"dangling_{table}", f"rows of session number {ref}, which is not there")
+        for table, refs in (("item", items), ("lease", leases))
+        for ref in refs
+        if ref not in names
+    ]
+    for ref in leases.keys() | items.keys():
+        found += [Problem(names.get(ref, ""), *flaw) for flaw in flaws(leases.get(ref), items.get(ref, ()))]
+    for one in await say(f"SELECT {', '.join(DUTY)} FROM everhold.duty"):
+        try:
+            told_duty(one)
+        except (BadValue, *UNREADABLE) as error:
+            found.append(Problem("", "broken_seal", str(error)))
+    return found
+
+
+def told_duty(row: tuple[Any, ...]) -> Duty:
+    """A duty from its row; raises one of `UNREADABLE`, or `BadValue`, if it is damaged."""
+    return read_duty((read(row[0]), read(row[1]), *row[2:]))
+
+
 async def sent(line: Line, schema: str, acts: Iterable[Act]) -> list[Rows]:
     """What each of some statements said; they are sent in one go."""
     async with line.pipeline():
@@ -95,8 +138,12 @@ async def sent(line: Line, schema: str, acts: Iterable[Act]) -> list[Rows]:
 
 def told_item(row: tuple[Any, ...]) -> Item:
     """An item from its row; raises one of `UNREADABLE`, or `BadValue`, if it is damaged."""
+    return read_item(_told_row(row))
+
+
+def _told_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
     seq, id, key, *rest = row
-    return read_item((seq, read(id), None if key is None else read(key), *rest))
+    return (seq, read(id), None if key is None else read(key), *rest)
 
 
 def _kept_lease(row: tuple[Any, ...]) -> tuple[Any, ...]:

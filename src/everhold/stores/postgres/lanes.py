@@ -18,9 +18,9 @@ from everhold.core.intake import Intake
 from everhold.core.lease import Owner
 from everhold.core.session import SessionId, State
 from everhold.ports.store import Duty
-from everhold.stores.lanes import DUTY, check, duty_row, read_duty
+from everhold.stores.lanes import DUTY, check, duty_row
 from everhold.stores.postgres.address import kept, read
-from everhold.stores.postgres.door import LOCAL, NOW, Act, Rows, land, read_intake, reads, sent
+from everhold.stores.postgres.door import LOCAL, NOW, Act, Rows, land, read_intake, reads, sent, told_duty
 from everhold.stores.postgres.hear import Ear
 from everhold.stores.postgres.line import LOCK_TIMEOUT, Line, Lines
 from everhold.stores.sealed import UNREADABLE
@@ -157,7 +157,7 @@ class Lanes:
 
     def _duties(self, rows: Rows) -> builtins.list[Duty]:
         try:
-            return [read_duty((read(row[0]), read(row[1]), *row[2:])) for row in rows]
+            return [told_duty(row) for row in rows]
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 

@@ -13,7 +13,7 @@ from everhold.core.journal import Delivery, open_from, open_queries
 from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Birth, Head
 from everhold.ports.store import Problem, Progress
-from everhold.stores.postgres import attach
+from everhold.stores.postgres import attach, door
 from everhold.stores.postgres.address import kept, named, read
 from everhold.stores.postgres.group import HEAD
 from everhold.stores.postgres.land import label_row
@@ -49,6 +49,7 @@ class Auditor:
                     progress(done, len(sessions))
         found += [problem async for problem in self._loose()]
         found += await attach.problems(self._rows)
+        found += await door.problems(self._rows)
         return found
 
     async def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from everhold.core.errors import BadArguments, Overtaken
+from everhold.core.errors import BadArguments, BadValue, Overtaken
 from everhold.core.intake import Intake
 from everhold.core.lease import Owner
 from everhold.core.session import SessionId, State
-from everhold.ports.store import Duty
+from everhold.ports.store import Duty, Problem
 from everhold.stores.lanes import (
     CHANGING,
     DUTY,
@@ -21,12 +21,14 @@ from everhold.stores.lanes import (
     LEASE,
     check,
     duty_row,
+    flaws,
     item_row,
     lease_row,
     read_duty,
     read_item,
     read_lease,
 )
+from everhold.stores.sealed import UNREADABLE
 
 Run = Callable[..., sqlite3.Cursor]
 T = TypeVar("T")
@@ -144,6 +146,24 @@ def next_duty(run: Run) -> float | None:
         " UNION ALL SELECT min(available_at) FROM item WHERE state = 'waiting')"
     ).fetchone()[0]
     return found
+
+
+def problems(run: Run) -> Iterator[Problem]:
+    """What is wrong with intakes and duties."""
+    names = dict(run("SELECT ref, id FROM session WHERE deleted = 0").fetchall())
+    for table in ("item", "lease"):
+        for (ref,) in run(f"SELECT DISTINCT session FROM {table}").fetchall():
+            if ref not in names:
+                yield Problem("", f"dangling_{table}", f"rows of session number {ref}, which is not there")
+    leases = {row[0]: row[1:] for row in run(f"SELECT session, {_LEASE} FROM lease").fetchall()}
+    for (ref,) in run("SELECT session FROM lease UNION SELECT session FROM item").fetchall():
+        rows = run(f"SELECT {_ITEM} FROM item WHERE session = ? ORDER BY seq", (ref,)).fetchall()
+        yield from (Problem(names.get(ref, ""), *flaw) for flaw in flaws(leases.get(ref), rows))
+    for row in run(f"SELECT {_DUTY} FROM duty").fetchall():
+        try:
+            read_duty(row)
+        except (BadValue, *UNREADABLE) as error:
+            yield Problem("", "broken_seal", str(error))
 
 
 class Lanes:

@@ -16,7 +16,7 @@ from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Birth, Head
 from everhold.ports.store import Problem, Progress
 from everhold.stores.sealed import UNREADABLE, read_delivery, read_head
-from everhold.stores.sqlite import attach
+from everhold.stores.sqlite import attach, lanes
 from everhold.stores.sqlite.file import migrations
 from everhold.stores.sqlite.land import HEAD_COLUMNS
 
@@ -32,6 +32,7 @@ def problems(connection: sqlite3.Connection, progress: Progress | None = None) -
         found.extend(_sessions(connection, progress))
         found.extend(_loose_rows(connection))
         found.extend(attach.problems(connection))
+        found.extend(lanes.problems(connection.execute))
     except sqlite3.Error as error:
         found.append(Problem("", "damaged_file", str(error)))
     return found

@@ -1,7 +1,7 @@
 -- Format 3. The intake: leases, inputs and queued work; and what the house keeps in mind beside sessions.
 -- An older process may go on: what it does not know of waits for one that does.
 
--- Who works on a session, and the number of the last item that came for it.
+-- Who works on a session, and the number of the last item that came for it. How long changes too often to be sealed.
 CREATE TABLE everhold.lease (
   session     int8 PRIMARY KEY,
   seq         int8 NOT NULL,
@@ -10,6 +10,7 @@ CREATE TABLE everhold.lease (
   token       text NOT NULL,
   generation  int8 NOT NULL,
   claimed_at  float8 NOT NULL,
+  seal        int8 NOT NULL,
   expires_at  float8 NOT NULL,
   released    int8 NOT NULL
 );

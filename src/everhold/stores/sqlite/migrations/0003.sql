@@ -1,7 +1,7 @@
 -- Format 3. The intake: leases, inputs and queued work; and what the house keeps in mind beside sessions.
 -- An older process that still has the file open may go on: what it does not know of waits for one that does.
 
--- Who works on a session, and the number of the last item that came for it.
+-- Who works on a session, and the number of the last item that came for it. How long changes too often to be sealed.
 CREATE TABLE lease (
   session     INTEGER PRIMARY KEY,
   seq         INTEGER NOT NULL,
@@ -10,6 +10,7 @@ CREATE TABLE lease (
   token       TEXT NOT NULL,
   generation  INTEGER NOT NULL,
   claimed_at  REAL NOT NULL,
+  seal        INTEGER NOT NULL,
   expires_at  REAL NOT NULL,
   released    INTEGER NOT NULL
 );
