@@ -260,8 +260,8 @@ class Archive:
         return await self.store.reclaim()
 
     def _sweep_by_itself(self: Any) -> None:
-        """Sweep every so often, if the settings say so and this process moves sessions."""
-        found = retention(self._settings) if self._recover else None
+        """Sweep every so often, if the settings say so."""
+        found = retention(self._settings)
         if found is not None and found.every is not None:
             keeper = Keeper(self.store, self.clock, found.plan, found.every, self._dispatch.tasks)
             self._caretaker.chores.append(keeper.see_to)

@@ -134,8 +134,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         self._let_in(ttl)
         self._keep_time()
         self._rings = Rings()
-        self._tell_by(tell, found)
-        self._sweep_by_itself()
+        self._tell_by(tell)
         self._opened = False
 
     @property

@@ -56,6 +56,7 @@ class Workers:
         looks every `poll` seconds at least. `tell` is called with what is worth knowing.
         """
         runtime = cast("Runtime", self)
+        runtime._take_up_chores()
         found = configured(runtime._settings.worker if runtime._settings is not None else {})
         if ttl is None and found.lease_ttl is not None:
             ttl = seconds(found.lease_ttl, "worker.lease_ttl")

@@ -241,3 +241,32 @@ def test_what_tells_nobody_is_refused():
         Runtime(MemoryStore(), tell=[Command("claude -p")])
     with pytest.raises(BadSetting, match="two of the name"):
         Runtime(MemoryStore(), tell=[ByCommand("true", name="x"), ByCommand("false", name="x")])
+
+
+# Workers
+
+
+@pytest.mark.parametrize("way", ["once", "run"])
+async def test_a_worker_tells_and_sweeps(tmp_path, monkeypatch, way):
+    """As the settings say, though its runtime was opened to move nothing by itself."""
+    monkeypatch.chdir(tmp_path)
+    command = f'["sh", "-c", "cat > {tmp_path}/told"]'
+    settings(tmp_path, f"[retention]\ncompleted = '0s'\nevery = '1d'\n[[tell]]\ncommand = {command}\n")
+    database = tmp_path / "app.db"
+    async with everhold.open(database, recover=False) as runtime:
+        done = await runtime.start(asking())
+        for said in ("this", True):
+            done = await runtime.answer(done.queries[0], said)
+        asked = await runtime.start(asking())
+        await runtime.answer(asked.queries[0], "this")
+    async with everhold.open(database, recover=False) as runtime:
+        worker = runtime.worker()
+        if way == "once":
+            await worker.once()
+        else:
+            async with worker:
+                await until((tmp_path / "told").exists)
+    async with everhold.open(database, recover=False) as runtime:
+        assert [one.session_id for one in await runtime.sessions()] == [asked.session_id]
+        assert [entry.state for entry in await runtime.outbox()] == ["told"]
+    assert json.loads((tmp_path / "told").read_text())["session_id"] == asked.session_id

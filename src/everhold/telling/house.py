@@ -26,6 +26,8 @@ class Telling:
     store: Store
     clock: Clock
     _outbox: Outbox | None = None
+    _tellers: Sequence[Teller] | None = None
+    _at_chores = False
 
     async def outbox(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
         """What people were told, or are going to be, in the order asked; of all sessions, or of one.
@@ -44,12 +46,22 @@ class Telling:
         chosen = await outbox.entries(self.store, session_id=session_id, teller=teller)
         return await outbox.drop(self.store, chosen, self.clock.now())
 
-    def _tell_by(self: Any, tell: Iterable[Teller] | None, found: Settings | None) -> None:
-        """Have these told, or those of the settings."""
-        given = None if tell is None else _checked(list(tell))
-        if not self._recover:  # who only looks tells nobody, and needs none of it
+    def _tell_by(self: Any, tell: Iterable[Teller] | None) -> None:
+        """Have people told by these, or as the settings say, as soon as this process moves sessions."""
+        self._tellers = None if tell is None else _checked(list(tell))
+        if self._recover:
+            self._take_up_chores()
+
+    def _take_up_chores(self: Any) -> None:
+        """From now on this process moves sessions: people are told, and what is old is swept, if it was asked for.
+
+        Who only looks does neither, and needs nothing of what it takes.
+        """
+        if self._at_chores:
             return
-        tellers = configured(found) if given is None else given
+        self._at_chores = True
+        self._sweep_by_itself()
+        tellers = configured(self._settings) if self._tellers is None else self._tellers
         if tellers:
             sessions = self._sessions
             self._outbox = Outbox(self.store, self.clock, tellers, in_full=self._shown, poke=lambda: sessions.poke())
