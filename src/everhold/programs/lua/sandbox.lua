@@ -37,9 +37,9 @@ local kit = {
 }
 -- The globals of our own Lua; what is missing comes when it is ready.
 local base = {
-  error = error, ipairs = false, math = {}, next = false, pairs = false, pcall = false, rawget = rawget, rawlen = rawlen,
-  select = select, setmetatable = raw_setmetatable, string = {}, table = {}, tonumber = tonumber, tostring = false,
-  type = type, utf8 = {},
+  error = error, ipairs = false, math = false, next = false, pairs = false, pcall = false, rawget = rawget, rawlen = rawlen,
+  select = select, setmetatable = raw_setmetatable, string = false, table = false, tonumber = tonumber, tostring = false,
+  type = type, utf8 = false,
 }
 local main -- the coroutine in which the program runs
 local deadline, allowed, overtime = nil, 0.0, false
@@ -329,16 +329,16 @@ if wants_alc then
 end
 metatable_of("").__metatable = false
 
-for name, copied in raw_next, {
-  math = { "abs", "exp", "floor", "huge", "log", "max", "min", "sqrt", "tointeger", "type", "ult" },
-  string = { "byte", "find", "format", "gmatch", "gsub", "lower", "match", "sub" },
-  table = { "concat", "pack", "sort", "unpack" },
-  utf8 = { "char", "codes", "len", "offset" },
-} do
-  for _, key in raw_next, copied do
-    base[name][key] = env[name][key]
-  end
-end
+base.math = {
+  abs = math.abs, exp = math.exp, floor = math.floor, huge = math.huge, log = math.log, max = math.max, min = math.min,
+  sqrt = math.sqrt, tointeger = math.tointeger, type = math.type, ult = math.ult,
+}
+base.string = {
+  byte = string.byte, find = string.find, format = string.format, gmatch = string.gmatch, gsub = string.gsub,
+  lower = string.lower, match = string.match, sub = string.sub,
+}
+base.table = { concat = table.concat, pack = table.pack, sort = table.sort, unpack = table.unpack }
+base.utf8 = { char = utf8.char, codes = utf8.codes, len = utf8_len, offset = utf8.offset }
 base.ipairs, base.next, base.pairs, base.pcall, base.tostring = env.ipairs, env.next, env.pairs, env.pcall, tostring
 
 kit.part, kit.checked, kit.caught, kit.passed, kit.expected, kit.acts = part, checked, caught, passed, expected, acts
