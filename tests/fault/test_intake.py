@@ -1,75 +1,359 @@
-"""Inputs that were accepted come to one end each, whoever is killed while they wait, claim and hand over."""
+"""What goes wrong around an intake: lines break, others hold locks, rows are damaged. Nothing happens twice."""
 
-import json
-import random
-import time
+import asyncio
+import sqlite3
+from contextlib import closing
 
+import msgspec
+import psycopg
 import pytest
 
-from everhold.testing.faults import Nursery
-from tests.fault.intake_victim import INPUTS
+from everhold.core.errors import ClaimLost, Overtaken, StoreDamaged
+from everhold.core.intake import Boundary, Hold, Item, ItemKind, ItemState
+from everhold.core.lease import Taken
+from everhold.ports.store import Duty, Letter, Problem, Write
+from everhold.stores.lanes import item_row
+from everhold.stores.memory import MemoryStore
+from everhold.stores.postgres import PostgresStore
+from everhold.stores.sqlite import SQLiteStore
+from everhold.testing.conformance.build import ask, begin, move, start, step
+from everhold.testing.conformance.lanes import claimed, kept, on, put, said, task, waiting, working
+from everhold.testing.conformance.lease import ADA, BOB, Clock, lease_of, take, taken
+from everhold.testing.conformance.room import everything, in_time, opened, refusals
+from tests.fault.wire import Wire
 from tests.postgres import fresh
 
-KILLS = 12
+EARLY = Boundary.AFTER_WORK
 
 
-@pytest.fixture(scope="module")
-def nursery():
-    with Nursery("tests.fault.intake_victim") as found:
-        yield found
+def through(wire):
+    return f"postgresql://postgres@127.0.0.1:{wire.port}/postgres?schema=everhold"
 
 
-def disturbed(nursery, address, noted, dice):
-    """Two processes at a time put inputs into one conversation; one of them is killed, again and again."""
-    said, landed = [], 0
-    children = {who: nursery.start("feed", path=address, who=who, noted=noted) for who in "ab"}
-    for _ in range(KILLS):
-        time.sleep(dice.uniform(0.05, 0.4))
-        who = dice.choice("ab")
-        children[who].kill()
-        landed += children[who].wait() == -9
-        said += list(children[who].lines())
-        children[who].close()
-        children[who] = nursery.start("feed", path=address, who=who, noted=noted)
-    for child in children.values():
-        said += list(child.lines())
-        assert child.wait() == 0, said[-5:]
-        child.close()
-    return said, landed
+# ---- a line breaks in the middle
+
+BROKEN = pytest.mark.parametrize("landed", [False, True], ids=["before", "after"])
+ON_POSTGRES = pytest.mark.xdist_group("postgres")
 
 
-def accounted(nursery, address, tmp_path, said):
-    """Each input that was acknowledged is in one turn, or was taken back; each command was done once."""
-    told = tmp_path / "told.json"
-    code, lines = nursery.run("told", path=address, told=str(told))
-    assert (code, lines[-1]) == (0, "told"), lines
-    facts = json.loads(told.read_text())
-    kept = {line.split()[1] for line in said if line.startswith("kept ")}
-    gone = {line.split()[1] for line in said if line.startswith("gone ")}
-    assert kept == {f"{who}-{number}" for who in "ab" for number in range(INPUTS)}
-    entered = [name for name in facts["inputs"] if not name.startswith("command:")]
-    assert len(entered) == len(set(entered)), "an input was said twice"
-    assert set(entered) | {name for name, state in facts["states"].items() if state == "cancelled"} >= kept
-    assert not set(entered) & gone, "what was taken back was said"
-    assert set(facts["states"].values()) <= {"completed", "cancelled"}
-    commands = [name for name in facts["inputs"] if name.startswith("command:")]
-    assert sorted(commands) == sorted({*commands}) and len(commands) == 2 * (INPUTS // 8)
+@ON_POSTGRES
+@BROKEN
+async def test_a_line_that_breaks_under_an_enqueue(postgres, landed):
+    """Before or after it landed: it is acknowledged as new or as there, and it is there once."""
+    fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+        await begin(store)
+        wire.lose(b"needle", landed=landed)
+        item = Item("i-1", ItemKind.INPUT, "needle", key="k")
+
+        found = await in_time(on(store, lambda intake: intake.enqueue(item), "k"))
+
+        assert wire.lost.is_set()
+        assert (found.new, found.item.seq) == (not landed, 1)
+        assert [*await kept(store)] == ["i-1"]
 
 
-@pytest.mark.timeout(300)
-def test_accepted_inputs_end_once_though_processes_are_killed(nursery, tmp_path):
-    """Two processes, one file, kills at random moments: none is lost, none is said twice, no command is done twice."""
-    address = f"sqlite:///{tmp_path / 'rough.db'}"
-    said, landed = disturbed(nursery, address, str(tmp_path / "noted"), random.Random(7))
-    assert landed >= 3, "nearly all kills came too late"
-    accounted(nursery, address, tmp_path, said)
+@ON_POSTGRES
+@BROKEN
+async def test_a_line_that_breaks_under_a_take(postgres, landed):
+    """LE14: The holder is told so, and it is the same generation."""
+    fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+        await begin(store)
+        wire.lose(b"needle", landed=landed)
+
+        found = await in_time(take(store, token="needle"))
+
+        assert wire.lost.is_set()
+        assert isinstance(found, Taken) and found.lease == await lease_of(store)
+        assert found.lease.generation == 1
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.xdist_group("postgres")
-def test_accepted_inputs_end_once_on_postgres(nursery, tmp_path, postgres):
-    """The same on a server."""
-    address = fresh(postgres, "intake")
-    said, landed = disturbed(nursery, address, str(tmp_path / "noted"), random.Random(11))
-    assert landed >= 3, "nearly all kills came too late"
-    accounted(nursery, address, tmp_path, said)
+@ON_POSTGRES
+@BROKEN
+async def test_a_line_that_breaks_under_a_claim(postgres, landed):
+    """QW3: What was claimed is claimed once, and by who asked for it."""
+    fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+        await begin(store)
+        await put(store, task("i-1"), task("i-2"))
+        fence = await taken(store)
+        wire.lose(b"needle", landed=landed)
+
+        claim = await in_time(claimed(store, lambda intake: intake.claim_work(fence, "needle")))
+
+        assert wire.lost.is_set()
+        assert [item.id for item in claim.items] == ["i-1"] and claim.items[0].fence == 1
+        assert await waiting(store) == ["i-2"]
+        await on(store, lambda intake: intake.complete(claim))
+
+
+@ON_POSTGRES
+@BROKEN
+@pytest.mark.parametrize("other", [False, True], ids=["own", "to another"])
+async def test_a_line_that_breaks_in_a_commit_that_settles(postgres, landed, other):
+    """QW21: The step and what it ends have happened once; the act is not repeated on what it has done."""
+    fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+        record = await begin(store, "s-1", ask(0))
+        await begin(store, "s-2")
+        await put(store, said("i-1"))
+        fence = await taken(store)
+        claim = await claimed(store, lambda intake: intake.claim_next(fence, "c"))
+        wire.lose(b"needle", landed=landed)
+        letters = [Letter("signal", "once", 1.0, to="s-2")] if other else []
+
+        def settle(intake):
+            intake.complete(claim, {"why": "needle"})
+            intake.enqueue(said("i-2"))
+            intake.release(fence)
+
+        change = step(record, answers={0: "a"}, letters=letters, writes=[Write("n", "k", [1], 0)], intake=settle)
+        await in_time(store.commit(change, 1))
+
+        assert wire.lost.is_set()
+        assert (await store.load("s-1")).head.n == 1
+        assert len((await store.load("s-2")).letters) == len(letters)
+        assert await store.value("n", "k") == ([1], 1)
+        items = await kept(store)
+        assert [(item.seq, item.state) for item in items.values()] == [
+            (1, ItemState.COMPLETED),
+            (2, ItemState.WAITING),
+        ]
+        assert isinstance(await take(store, BOB, "t-2"), Taken)
+        assert await store.verify() == []
+
+
+@ON_POSTGRES
+@BROKEN
+async def test_somebody_else_goes_on_before_the_outcome_is_known(postgres, landed):
+    """What had landed is acknowledged although others went on from there; what had not is overtaken, all of it."""
+    url = fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+        record = await begin(store, "s-1", ask(0))
+        await put(store, said("i-1"))
+        fence = await taken(store)
+        claim = await claimed(store, lambda intake: intake.claim_next(fence, "c"))
+        wire.lose(b"needle", landed=landed)
+        change = step(record, answers={0: "a"}, intake=lambda intake: intake.complete(claim, "needle"))
+        committing = asyncio.ensure_future(store.commit(change, 1))
+        await in_time(wire.lost.wait())
+        wire.open = False
+        wire.cut()
+        async with opened(PostgresStore(url)) as other:
+            seen = await other.load("s-1")
+            assert seen.head.revision == (2 if landed else 1)
+            await move(other, seen, asked=[ask(1)])
+        wire.open = True
+
+        (refused,) = await in_time(refusals(committing))
+
+        assert type(refused) is (type(None) if landed else Overtaken)
+        ended = (await kept(store))["i-1"]
+        assert ended.state is (ItemState.COMPLETED if landed else ItemState.WAITING)
+
+
+@ON_POSTGRES
+@BROKEN
+async def test_a_birth_with_an_intake_whose_line_breaks(postgres, landed):
+    """FA2: It is born once, with what waits for it."""
+    fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+        await begin(store, "s-0")
+        wire.lose(b"needle", landed=landed)
+        change = start("s-1", ask(0), key="mine")
+        change.intake = lambda intake: intake.enqueue(Item("i-1", ItemKind.INPUT, "needle"))
+
+        await in_time(store.commit(change, 0))
+
+        assert wire.lost.is_set()
+        assert await store.find("mine") == "s-1"
+        assert await waiting(store) == ["i-1"]
+
+
+@ON_POSTGRES
+@BROKEN
+@pytest.mark.parametrize("body", ["more", None], ids=["change", "done"])
+async def test_a_line_that_breaks_under_a_duty(postgres, landed, body):
+    """Who changed it, or was done with it, is told so, though it is not as he saw it any more."""
+    url = fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+        await store.undertake([Duty("n", "a", 1)])
+        await asyncio.sleep(0.05)
+        wire.lose(b"pg_notify", landed=landed)
+
+        await in_time(store.undertake([Duty("n", "a", body, None, 1), Duty("n", "b", 1)]))
+
+        assert wire.lost.is_set()
+        async with opened(PostgresStore(url)) as other:
+            found = await other.duties("n")
+            assert [(one.id, one.version) for one in found] == [("a", 2), ("b", 1)][body is None :]
+
+
+# ---- others hold locks
+
+
+async def test_a_look_waits_for_nobody_at_a_file(tmp_path):
+    """QW25: While another process writes, whoever only looks, or finds nothing to claim, is told at once."""
+    async with opened(SQLiteStore(tmp_path / "e.db", patience=0.2)) as store:
+        _, fence = await working(store, task("i-1", available_at=9e9))
+        with closing(sqlite3.connect(tmp_path / "e.db", isolation_level=None)) as stranger:
+            stranger.execute("BEGIN IMMEDIATE")
+            found = await on(store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY))
+
+            assert found == (None, None)
+            assert await waiting(store) == ["i-1"]
+            stranger.execute("ROLLBACK")
+
+
+@ON_POSTGRES
+async def test_a_look_waits_for_nobody_at_a_server(postgres):
+    """QW25: While somebody holds the session's rows, whoever only looks, or finds nothing to claim, is told at once."""
+    async with opened(PostgresStore(fresh(postgres))) as store:
+        _, fence = await working(store, task("i-1", available_at=9e9))
+        with psycopg.connect(postgres.url) as stranger:
+            for table in ("head_1", "lease", "item"):
+                stranger.execute(f"SELECT 1 FROM everhold.{table} FOR UPDATE")
+            found = await asyncio.wait_for(on(store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)), 30)
+
+            assert found == (None, None)
+            assert await store.ready(10) == []
+            sending = asyncio.ensure_future(put(store, said("i-2")))
+            await asyncio.sleep(0.05)
+            assert not sending.done()
+        await in_time(sending)
+        assert await waiting(store) == ["i-1", "i-2"]
+
+
+@ON_POSTGRES
+async def test_a_renewal_and_a_takeover_at_one_moment(postgres):
+    """LE15: A renewal that waits for a takeover finds that the lease is another's, and renews nothing."""
+    async with opened(PostgresStore(fresh(postgres))) as store:
+        clock = Clock(store)
+        record = await begin(store)
+        await taken(store)
+        with psycopg.connect(postgres.url) as stranger:
+            stranger.execute("SELECT 1 FROM everhold.lease WHERE session = %s FOR UPDATE", (record.head.ref,))
+            renewing = asyncio.ensure_future(store.keep(ADA, 10.0))
+            await asyncio.sleep(0.05)
+            stranger.execute("UPDATE everhold.lease SET owner = 'bob', generation = 2")
+        clock.now += 1
+
+        assert await in_time(renewing) == []
+
+
+# ---- rows that somebody changed
+
+CHANGES = [
+    ("item", "body = replace(body, 'words', 'swords')", "broken_seal"),
+    ("item", "state = 'completed'", "broken_seal"),
+    ("item", "key = 'k2'", "broken_seal"),
+    ("item", "session = session + 100", "dangling_item"),
+    ("lease", "session = session + 100", "dangling_lease"),
+    ("lease", "generation = 7", "broken_seal"),
+    ("lease", "token = 't-9'", "broken_seal"),
+    ("duty", "body = '2'", "broken_seal"),
+    ("duty", "due_at = 1.0", "broken_seal"),
+]
+
+
+async def furnished(store):
+    _, fence = await working(store, Item("i-1", ItemKind.INPUT, "words", key="k"))
+    await claimed(store, lambda intake: intake.claim_next(fence, "c"))
+    await store.undertake([Duty("n", "a", 1, 5.0)])
+    assert await store.verify() == []
+
+
+async def refuses(store, table):
+    with pytest.raises(StoreDamaged):
+        await (store.duties("n") if table == "duty" else on(store, lambda intake: intake.items, "k"))
+
+
+@pytest.mark.parametrize(("table", "change", "code"), CHANGES)
+async def test_a_changed_row_of_a_file_is_found(tmp_path, table, change, code):
+    """`verify` finds it; whoever reads it is refused."""
+    async with opened(SQLiteStore(tmp_path / "e.db")) as store:
+        await furnished(store)
+        with closing(sqlite3.connect(tmp_path / "e.db")) as connection:
+            connection.execute(f"UPDATE {table} SET {change}")
+            connection.commit()
+
+        assert code in {problem.code for problem in await store.verify()}
+        if code == "broken_seal":
+            await refuses(store, table)
+
+
+@ON_POSTGRES
+@pytest.mark.parametrize(("table", "change", "code"), CHANGES)
+async def test_a_changed_row_of_a_server_is_found(postgres, table, change, code):
+    """`verify` finds it; whoever reads it is refused."""
+    async with opened(PostgresStore(fresh(postgres))) as store:
+        await furnished(store)
+        postgres.run(f"UPDATE everhold.{table} SET {change}")
+
+        assert code in {problem.code for problem in await store.verify()}
+        if code == "broken_seal":
+            await refuses(store, table)
+
+
+def impossible(item):
+    """The item as if a lease that never was had claimed it."""
+    return msgspec.structs.replace(item, hold=Hold("i-1-9", "c", 9))
+
+
+NEVER = Problem("s-1", "hold", "item 1 is held under lease 9, and the last one was 1")
+
+
+async def test_a_claim_of_a_lease_that_never_was_is_found(tmp_path):
+    """LE8, QW15: In a file, though every seal is right."""
+    async with opened(SQLiteStore(tmp_path / "e.db")) as store:
+        await furnished(store)
+        row = item_row(impossible((await kept(store))["i-1"]))
+        with closing(sqlite3.connect(tmp_path / "e.db")) as connection:
+            connection.execute("UPDATE item SET hold = ?, seal = ?", (row[8], row[-1]))
+            connection.commit()
+
+        assert await store.verify() == [NEVER]
+
+
+@ON_POSTGRES
+async def test_a_claim_of_a_lease_that_never_was_is_found_on_a_server(postgres):
+    """LE8, QW15: On a server, though every seal is right."""
+    async with opened(PostgresStore(fresh(postgres))) as store:
+        await furnished(store)
+        row = item_row(impossible((await kept(store))["i-1"]))
+        postgres.run("UPDATE everhold.item SET hold = %s, seal = %s", row[8], row[-1])
+
+        assert await store.verify() == [NEVER]
+
+
+async def test_a_claim_of_a_lease_that_never_was_is_found_in_memory():
+    """LE8, QW15: And an item with a number that nobody has given."""
+    store = MemoryStore()
+    await furnished(store)
+    door = store._doors["s-1"]
+    door.items["i-1"] = impossible(door.items["i-1"])
+    assert await store.verify() == [NEVER]
+
+    door.seq = 0
+    assert Problem("s-1", "intake", "item 1 is there, and only 0 have come") in await store.verify()
+
+
+async def test_a_refused_commit_leaves_a_file_as_it_was(tmp_path):
+    """QW22: Nothing of it is there after opening again."""
+    async with opened(SQLiteStore(tmp_path / "e.db")) as store:
+        await furnished(store)
+        record = await store.load("s-1")
+        before = await everything(store)
+        old = (await on(store, lambda intake: intake.items["i-1"])).hold
+
+        def settle(intake):
+            intake.enqueue(said("i-2"))
+            raise ClaimLost("s-1", old.claim)
+
+        with pytest.raises(ClaimLost):
+            await store.commit(step(record, asked=[ask(5)], intake=settle), record.head.revision)
+
+    async with opened(SQLiteStore(tmp_path / "e.db")) as store:
+        Clock(store)
+        assert await everything(store) == before

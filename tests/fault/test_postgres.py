@@ -27,6 +27,7 @@ from everhold.stores.postgres import PostgresStore
 from everhold.stores.postgres.address import named
 from everhold.stores.postgres.schema import migrations
 from everhold.testing.conformance.build import ask, begin, birth, head, mark, move, start, step
+from everhold.testing.conformance.lanes import put, said
 from everhold.testing.conformance.room import everything, in_time, opened, refusals
 from everhold.testing.faults import Nursery, all_lines
 from tests.fault.wire import Wire
@@ -359,7 +360,7 @@ async def test_a_schema_of_a_newer_format(postgres):
 
 
 async def test_a_schema_of_the_first_format_is_brought_up_to_date(postgres):
-    """P8: its sessions are there, and can keep attachments from now on."""
+    """P8: its sessions are there, and can keep attachments and have an intake from now on."""
     postgres.run("DROP SCHEMA IF EXISTS older CASCADE; CREATE SCHEMA older")
     postgres.run(named(migrations()[0], "older"))
     url = f"{postgres.url}?schema=older"
@@ -368,13 +369,18 @@ async def test_a_schema_of_the_first_format_is_brought_up_to_date(postgres):
         record = await begin(store, "s-1", ask(0))
         assert store.stats()["format"] == len(migrations())
         await store.attach("s-1", made, b"new", 1.0)
-    postgres.run("DROP TABLE older.attachment, older.blob; UPDATE older.about SET format = 1")
+    postgres.run(
+        "DROP TABLE older.attachment, older.blob, older.lease, older.item, older.duty;"
+        " ALTER TABLE older.worker DROP COLUMN ttl; UPDATE older.about SET format = 1"
+    )
 
     async with opened(PostgresStore(url)) as store:
         assert await store.load("s-1") == record
         assert await store.attachments("s-1") == []
         await store.attach("s-1", made, b"new", 1.0)
         assert await store.attachment("s-1", made.id) == (made, b"new")
+        await put(store, said("i-1"))
+        assert await store.ready(9) == ["s-1"]
         assert await store.verify() == []
     postgres.run("DROP SCHEMA older CASCADE")
 

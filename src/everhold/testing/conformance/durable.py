@@ -34,7 +34,7 @@ async def busy(store: Store) -> None:
     await store.attach("s-1", Attachment(sha256(b"\0").hexdigest(), 1, "image/png"), b"\0", 1.0)
     await store.beat(Worker("ada", "host", 7, 99.5))
     await put(store, said("i-1", key="k\0"), task("i-2", available_at=5000.0), said("i-3"))
-    fence = await taken(store)
+    fence = await taken(store, ttl=1e6)
     claim = await on(store, lambda intake: intake.claim_next(fence, "c", 1))
     await on(store, lambda intake: intake.cancel(["i-3"], "é"))
     assert claim is not None
@@ -230,7 +230,7 @@ class DurableStoreContract(StoreContract):
             owners = [Owner(f"w-{n}", "1") for n in range(10)]
 
             found = await asyncio.gather(
-                *(take(store, owner, owner.name) for store, owner in zip([one, two] * 5, owners, strict=True))
+                *(take(store, owner, owner.name, ttl=1e6) for store, owner in zip([one, two] * 5, owners, strict=True))
             )
 
             (winner,) = [answer.lease for answer in found if isinstance(answer, Taken)]

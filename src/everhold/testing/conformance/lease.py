@@ -159,7 +159,7 @@ class LeaseRoom(Room):
         await begin(store)
         owners = [Owner(f"w-{n}", "1") for n in range(8)]
 
-        found = await asyncio.gather(*(take(store, one, one.name) for one in owners))
+        found = await asyncio.gather(*(take(store, one, one.name, ttl=1e6) for one in owners))
 
         (winner,) = [one.lease for one in found if isinstance(one, Taken)]
         assert [one.holder for one in found if isinstance(one, Busy)] == [winner] * 7
