@@ -44,6 +44,7 @@ ROWS = {
     31: "where a subagent stands, and who its parent is",
     32: "history in order, and nothing that could not be replayed",
     33: "what tools say beside their results, delivered once",
+    34: "processes: begun, listed, awaited, signalled and cancelled, and their parent woken",
 }
 #: What went wrong in its first version, and what is so here. Tests name them: "(D5)".
 DEFECTS = {

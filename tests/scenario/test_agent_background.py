@@ -67,7 +67,7 @@ def words(nodes):
 
 
 async def test_a_process_goes_on_after_its_turn_and_wakes_the_conversation():
-    """The turn ends at once; an hour later there is another one, which nobody asked for."""
+    """Row 34: the turn ends at once; an hour later there is another one, which nobody asked for."""
     clock = ManualClock()
     model = Scripted(use("process_start", program="bake", arguments={"what": "bread", "minutes": 60}), "Baking.", "Ah!")
     async with opened(llm=model, clock=clock) as runtime:
@@ -86,6 +86,7 @@ async def test_a_process_goes_on_after_its_turn_and_wakes_the_conversation():
 
 
 async def test_the_model_waits_for_a_process():
+    """Row 34: what was waited for does not wake the conversation once more."""
     clock = ManualClock()
     model = Scripted(use("process_start", program="bake", arguments={"what": "bread", "minutes": 1}, title="the bread"))
     async with opened(llm=model, clock=clock) as runtime:
@@ -109,6 +110,7 @@ async def test_the_model_waits_for_a_process():
 
 
 async def test_the_model_lists_signals_and_cancels():
+    """Row 34: it knows its processes by their ids."""
     model = Scripted(uses(("process_start", {"program": "oven"}), ("process_start", {"program": "oven"})), "Two ovens.")
     async with opened(llm=model) as runtime:
         session = await runtime.session(cook, "kitchen")
@@ -179,6 +181,7 @@ async def test_there_are_only_so_many_processes_at_a_time():
 
 
 async def test_cancelling_the_conversation_cancels_its_processes():
+    """Row 34: nothing goes on that nobody wants any more."""
     model = Scripted(use("process_start", program="oven"), "Hot.")
     async with opened(llm=model) as runtime:
         session = await runtime.session(cook, "kitchen")
@@ -193,7 +196,7 @@ async def test_cancelling_the_conversation_cancels_its_processes():
 
 
 async def test_the_parent_is_woken_once_although_its_process_died_between(tmp_path):
-    """The child ends where nobody looks after the parent; whoever comes next wakes it, once."""
+    """Row 34: the child ends where nobody looks after the parent; whoever comes next wakes it, once."""
     clock = ManualClock()
     model = Scripted(use("process_start", program="bake", arguments={"what": "bread", "minutes": 60}), "Baking.")
     first = await dying(tmp_path, clock, llm=model)

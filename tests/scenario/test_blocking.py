@@ -77,6 +77,8 @@ def public(kind):
 def test_the_verbs_are_those_of_the_async_class():
     """The same names, the same parameters with the same defaults, and no coroutine among them."""
     ours, theirs = public(BlockingRuntime), public(Runtime)
+    for kind in BlockingRuntime.__mro__[1:-1]:
+        ours = {**public(kind), **ours}
     for kind in Runtime.__mro__[1:-1]:
         theirs = {**public(kind), **theirs}
     del theirs["worker"]  # one lives on an event loop of its own; for everybody else there is `everhold worker`

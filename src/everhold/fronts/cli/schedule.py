@@ -76,7 +76,7 @@ def json_or_text(value: str) -> JSON:
 @common
 @click.pass_context
 def schedule_(ctx: click.Context, database: str | None, as_json: bool) -> None:
-    """Start programs at certain times: list, add, next, pause, resume, remove."""
+    """Start programs at certain times: list, add, next, pause, and more."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_, database=database, as_json=as_json)
     elif database is not None or as_json:
