@@ -27,8 +27,8 @@ from everhold.ports.source import Offer
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
 from tests.scenario.house import die, dying, opened, rows
-from tests.scenario.test_absent import Away
 from tests.scenario.talk import Scripted, use
+from tests.scenario.test_absent import Away
 
 
 @tool(read_only=True)
@@ -358,6 +358,62 @@ async def test_what_somebody_lets_in_is_hidden_and_cannot_be_taken_back():
         await runtime._drain.look(0)
         await answered(runtime, session, "A.")
         assert [one.input for one in await session.turns()] == ["first", "a"]
+
+
+async def test_a_worker_keeps_its_lease_while_things_are_let_in():
+    """What enters under a lease that this process holds leaves the lease as it was."""
+    async with opened(llm=Scripted("Here.")) as runtime:
+        session = await runtime.session(plain, "kept")
+        await runtime._drain.rest()
+        fence = await runtime._dispatch.leases.take(session.id)
+        receipt = await session.enqueue("Hi.")
+        await runtime._drain.rest()
+        assert (await session.turn(receipt.item.id)).text == "Here."
+        lease = await runtime.store.intake(session.id, lambda intake: intake.lease)
+        assert lease.fence == fence and not lease.released
+        await runtime._dispatch.leases.release(session.id)
+
+
+async def test_whoever_holds_the_lease_lets_in_what_others_put_there(tmp_path):
+    """A turn under way hears what another process kept for it, from the process that works on it."""
+    began, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(query):
+        began.set()
+        await gate.wait()
+        return "Done."
+
+    clock = ManualClock()
+    async with opened(tmp_path, clock=clock, llm=slow, replay=False) as one:
+        here = await one.session(plain, "chat")
+        sending = asyncio.ensure_future(here.send("Go.", id="first"))
+        await began.wait()
+        async with opened(tmp_path, clock=clock, llm=[], recover=False, replay=False) as two:
+            there = await two.session(plain, "chat")
+            await there.enqueue("Hurry.", key="h", at="after_work")
+            while (await there.input("h")).item.state is not ItemState.COMPLETED:
+                await asyncio.sleep(0.01)
+        gate.set()
+        assert (await sending).settled.taken == ["h"]
+
+
+async def test_explain_says_what_waits_and_what_keeps_it_out():
+    async with opened() as runtime:
+        session, _ = await held(runtime)
+        await session.enqueue("Then?", key="then")
+        await session.enqueue("Tomorrow.", key="tomorrow", available_at=runtime.clock.now() + 86400)
+        for n in range(5):
+            await session.command("reset", key=str(n))
+        told = await runtime.explain(session.id)
+        waits = [line for line in told.because if "wait" in line and ("enter" in line or "more" in line)]
+        assert "'then' waits to enter" in waits[0] and "a turn is under way" in waits[0]
+        assert "its time comes at" in waits[1]
+        assert waits[-1] == "2 more wait behind it."
+        assert "See what waits, or take it back: everhold intake chat" in told.moves
+        await runtime.store.intake(session.id, lambda intake: intake.take(Owner("elsewhere", "1"), "t", 60))
+        assert "elsewhere works on the session" in (await runtime.explain(session.id)).because[-6]
+        await runtime.cancel(session.id)
+        assert "has ended" in (await runtime.explain(session.id)).because[1]
 
 
 async def test_where_an_input_stands():
