@@ -10,7 +10,9 @@ from everhold.core.session import State
 from everhold.stores.memory import MemoryStore
 from everhold.testing.answers import StandIns
 from everhold.testing.clock import ManualClock
+from everhold.testing.crash import crash_everywhere
 from everhold.testing.house import House, StillClock
+from tests.postgres import fresh
 from tests.scenario.house import die, dying, opened
 
 
@@ -312,3 +314,49 @@ async def test_many_processes(count):
     ids = (await house.status(status.session_id)).result
     assert len(set(ids)) == count
     assert {info.state for info in await house.sessions(parent=status.session_id, limit=1000)} == {State.COMPLETED}
+
+
+@everhold.program
+async def errand(ctx):
+    """Begins two, tells one something, stops the other, and hears of both."""
+    one = await ctx.background(listener(), title="one")
+    two = await ctx.background(bake(what="bread", minutes=60), title="two")
+    await one.signal("word", "hello")
+    first = await ctx.receive("process")
+    await two.cancel("enough")
+    second = await ctx.receive("process")
+    return [[news["title"], news["state"]] for news in (first, second)]
+
+
+@pytest.mark.parametrize("call", [errand(), hears(), waits()], ids=["errand", "hears", "waits"])
+def test_a_program_with_processes_is_crashed_at_every_commit(call):
+    """Whatever dies, each process is begun once, and what it says is heard once."""
+    report = crash_everywhere(call)
+    assert report.commits >= 3
+
+
+async def test_a_session_is_carried_elsewhere_with_its_processes(tmp_path):
+    """It goes on there, and its process with it."""
+    clock = ManualClock()
+    async with opened(tmp_path, clock=clock) as runtime:
+        session_id = (await runtime.start(kitchen(), wait=0)).session_id
+        for _ in range(6000):
+            if all(info.due_at for info in await runtime.sessions(parent=session_id)):
+                break
+            await asyncio.sleep(0.01)
+        await runtime.export(tmp_path / "kitchen.jsonl", session_id)
+    async with opened(clock=clock) as elsewhere:
+        await elsewhere.import_(tmp_path / "kitchen.jsonl")
+        assert len(await elsewhere.sessions()) == 3
+        clock.advance(3 * 3600)
+        assert sorted((await ended(elsewhere, session_id)).result) == ["bread is done", "cake is done"]
+
+
+@pytest.mark.xdist_group("postgres")
+async def test_two_processes_drive_parents_and_children_on_postgres(postgres):
+    url = fresh(postgres)
+    async with everhold.open(url) as one, everhold.open(url) as two:
+        ids = [(await each.start(hears(), wait=0)).session_id for each in (one, two) for _ in range(5)]
+        for session_id in ids:
+            assert (await ended(two, session_id)).result == [0, 1, 2, "told"]
+        assert await one.verify() == []
