@@ -213,6 +213,12 @@ class Intake:
             raise ClaimLost(self.session_id, first.id)
         self._end(self._add(item), ItemState.COMPLETED, end)
 
+    def restore(self, items: Sequence[Item]) -> None:
+        """Let in what came and ended elsewhere, in order: under new numbers, as it stands, claimed by nobody."""
+        for item in items:
+            self.seq += 1
+            self._put(msgspec.structs.replace(item, seq=self.seq, hold=None))
+
     def _first(self, item: Item) -> Item | None:
         """What came before under the same name."""
         self._check(item)

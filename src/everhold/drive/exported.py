@@ -1,7 +1,7 @@
 """Exported sessions as text: JSON Lines, one line for each thing, read and written one session at a time.
 
     {"everhold": "export", "format": 1, …}                  first, and its format before its shape
-    {"line": "session", …} delivery … letter … effect … attachment … head end      once for each session
+    {"line": "session", …} delivery … letter … effect … attachment … item … head end    once for each session
     {"line": "value", …}                                    durable values, if they were asked for
     {"line": "close", …}                                    last
 
@@ -20,8 +20,9 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from everhold.core.codec import JSON, loads
+from everhold.core.codec import JSON, loads, plain
 from everhold.core.errors import BadExport, BadValue
+from everhold.core.intake import Item
 from everhold.core.journal import Delivery, Notes
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Query
@@ -79,6 +80,12 @@ class AttachmentLine(msgspec.Struct, frozen=True, tag_field="line", tag="attachm
     data: bytes  # as base64
 
 
+class ItemLine(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
+    """What waits in the session's intake, or waited: its key is known wherever this is read. Claims stay behind."""
+
+    item: Item
+
+
 class HeadLine(msgspec.Struct, frozen=True, tag_field="line", tag="head"):
     revision: int
     state: State
@@ -106,9 +113,8 @@ class CloseLine(msgspec.Struct, frozen=True, tag_field="line", tag="close"):
     values: int
 
 
-Line = (
-    SessionLine | DeliveryLine | LetterLine | EffectLine | AttachmentLine | HeadLine | EndLine | ValueLine | CloseLine
-)
+OfSession = SessionLine | DeliveryLine | LetterLine | EffectLine | AttachmentLine | ItemLine | HeadLine | EndLine
+Line = OfSession | ValueLine | CloseLine
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Line).decode
@@ -124,6 +130,7 @@ class Carried(msgspec.Struct):
     letters: list[Letter]
     effects: list[EffectLine]
     attachments: list[AttachmentLine] = []
+    items: list[Item] = []
 
     @property
     def birth(self) -> Birth:
@@ -154,9 +161,10 @@ class Writer:
         effects: Iterable[EffectLine],
         head: HeadLine,
         attachments: Iterable[AttachmentLine] = (),
+        items: Iterable[Item] = (),
     ) -> None:
         lines, found = 0, sha256()
-        for line in _lines(opening, deliveries, letters, effects, attachments, head):
+        for line in (*_lines(opening, deliveries, letters, effects), *attachments, *map(_item_line, items), head):
             text = _encode(line) + b"\n"
             found.update(text)
             lines += 1
@@ -177,8 +185,6 @@ def _lines(
     deliveries: Iterable[Delivery],
     letters: Iterable[Letter],
     effects: Iterable[EffectLine],
-    attachments: Iterable[AttachmentLine],
-    head: HeadLine,
 ) -> Iterator[Line]:
     yield opening
     for one in deliveries:
@@ -186,8 +192,10 @@ def _lines(
     for letter in letters:
         yield LetterLine(letter.kind, letter.body, letter.at)
     yield from effects
-    yield from attachments
-    yield head
+
+
+def _item_line(item: Item) -> ItemLine:
+    return ItemLine(msgspec.structs.replace(item, hold=None))
 
 
 class Reader:
@@ -302,6 +310,8 @@ class Reader:
                 carried.effects.append(line)
             case AttachmentLine():
                 carried.attachments.append(line)
+            case ItemLine():
+                carried.items.append(line.item)
             case HeadLine():
                 carried.head = line
             case _:
@@ -327,7 +337,22 @@ def _flaw(carried: Carried) -> str:
         return "an attachment is not what its name says"
     if head.state in ENDED and (carried.letters or carried.effects):
         return "it has ended, and something waits for it"
-    return next((f"its letters: {error}" for error in map(_misread, carried.letters) if error), "")
+    return _unkept(carried.items) or next(
+        (f"its letters: {error}" for error in map(_misread, carried.letters) if error), ""
+    )
+
+
+def _unkept(items: list[Item]) -> str:
+    """Why an intake cannot be kept."""
+    ids, keys = [item.id for item in items], [item.key for item in items if item.key is not None]
+    if len({*ids}) < len(ids) or len({*keys}) < len(keys) or not all(name.strip() for name in (*ids, *keys)):
+        return "what waits for it has no name of its own"
+    try:
+        for item in items:
+            plain([item.body, item.end, item.turn, item.fence], "what waits for it")
+    except BadValue as error:
+        return str(error)
+    return ""
 
 
 def _misread(letter: Letter) -> str:

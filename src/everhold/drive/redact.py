@@ -20,6 +20,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.errors import AnswerRefused, BadSetting
+from everhold.core.intake import Item
 from everhold.core.journal import Delivery, Notes
 from everhold.core.log import LogEntry, Progress
 from everhold.core.query import Answer, Kind, Query
@@ -283,6 +284,11 @@ def letter(one: Letter, asked: Mapping[int, Query], wanted: Collection[str]) -> 
         case _:
             body = blank(body)
     return Letter(one.kind, body, one.at)
+
+
+def item(one: Item, wanted: Collection[str]) -> Item:
+    """What waits, or waited, to be said."""
+    return replace(one, body=blank(one.body), end=blank(one.end)) if "answers" in wanted else one
 
 
 def birth(one: Birth, wanted: Collection[str]) -> Birth:

@@ -30,6 +30,7 @@ from everhold.core.errors import (
     StoreUnavailable,
     UnknownSession,
 )
+from everhold.core.intake import Item
 from everhold.core.journal import Delivery, Opened, open_from, open_queries
 from everhold.core.metrics import Metrics
 from everhold.core.query import Kind
@@ -129,10 +130,10 @@ class Exporter:
                 stack += [session_id, first]
                 continue
             try:
-                record = await self._store.load(session_id)
+                record, items = await self._read(session_id)
             except UnknownSession:  # deleted since it was listed
                 continue
-            self._one(record, await self._attached(session_id))
+            self._one(record, await self._attached(session_id), items)
             stack += reversed([child async for child in self._children(record)])
             self._progress(len(self.written), len(self.written) + len(stack))
             await asyncio.sleep(0)
@@ -146,6 +147,17 @@ class Exporter:
             if other is not None and other in self._wanted and other not in self.written:
                 return other
         return None
+
+    async def _read(self, session_id: SessionId) -> tuple[Record, list[Item]]:
+        """A session and its intake, of one moment: what a step hands over is in its journal or waits, never both."""
+        record = await self._store.load(session_id)
+        while True:
+            items = await self._store.intake(session_id, lambda intake: [*intake.items.values()], whole=True)
+            since = await self._store.load(session_id, record.head.n + 1)
+            if since.head.revision == record.head.revision:
+                return record, items
+            known = [one for one in record.deliveries if one.n <= since.head.n - len(since.deliveries)]
+            record = msgspec.structs.replace(since, deliveries=known + since.deliveries)
 
     async def _children(self, record: Record) -> AsyncIterator[SessionId]:
         """The children that this record knows of; one born later would be born again where the parent arrives."""
@@ -163,7 +175,7 @@ class Exporter:
             found.append(AttachmentLine(made.id, made.media_type, data))
         return found
 
-    def _one(self, record: Record, attached: list[AttachmentLine]) -> None:
+    def _one(self, record: Record, attached: list[AttachmentLine], items: list[Item]) -> None:
         birth, head, deliveries = record.birth, record.head, record.deliveries
         asked = {query.q: query for each in deliveries for query in each.asked}
         self._namespaces |= {query.args["in"] for query in asked.values() if query.kind is Kind.STATE}
@@ -178,8 +190,9 @@ class Exporter:
             opening = msgspec.structs.replace(opening, birth=redact.birth(opening.birth, self._parts))
             deliveries = [redact.delivery(each, asked, self._parts) for each in deliveries]
             letters = [redact.letter(each, asked, self._parts) for each in letters]
+            items = [redact.item(each, self._parts) for each in items]
         line = HeadLine(head.revision, head.state, head.n, head.due_at, head.updated_at, head.metrics, head.attempts)
-        self._writer.session(opening, deliveries, letters, effects, line, attached)
+        self._writer.session(opening, deliveries, letters, effects, line, attached, items)
         self.written[birth.id] = head.n
 
     def _fork(self, birth: Birth, deliveries: list[Delivery]) -> tuple[SessionLine, list[Delivery]]:
@@ -397,6 +410,7 @@ def _change(carried: Carried, shared: list[Delivery]) -> Change:
         notices=list(_notices(opened, working)),
         effects=[Effect(effect.q, GONE, effect.since) for effect in carried.effects],
         letters=carried.letters,
+        intake=(lambda intake: intake.restore(carried.items)) if carried.items else None,
     )
 
 

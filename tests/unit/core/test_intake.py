@@ -218,6 +218,24 @@ def test_what_is_handed_over_at_once_leaves_a_tombstone():
         made.mark(said("b", key="k"))
 
 
+def test_what_came_elsewhere_is_taken_in_as_it_stands():
+    """In order, after what is here, claimed by nobody; its keys are known."""
+    other, fence = working(said("a", key="k"), said("b"), task("c"))
+    other.claim_next(fence, "1", 1)
+    other.cancel(["b"], "why")
+    made = intake(said("x"))
+    made.restore([*other.items.values()])
+
+    assert [(item.id, item.seq, item.state, item.hold) for item in made.items.values()] == [
+        ("x", 1, ItemState.WAITING, None),
+        ("a", 2, ItemState.WAITING, None),
+        ("b", 3, ItemState.CANCELLED, None),
+        ("c", 4, ItemState.WAITING, None),
+    ]
+    assert (made.items["b"].end, made.items["a"].fence, made.seq) == ({"reason": "why"}, 1, 4)
+    assert not made.enqueue(said("a", key="k")).new
+
+
 # ---- looking
 
 
