@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from everhold.programs import purity
+
 # A shell without a terminal starts what is in its background deaf to Ctrl-C, and so would be all that tests start.
 for one, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
     if signal.getsignal(one) is signal.SIG_IGN:
@@ -31,6 +33,7 @@ def pytest_collection_finish() -> None:
     """From here on no bytecode is written: tests change files faster than it notices. What is here now stays here."""
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    purity.configure(limit=100)  # of one advance, by the clock: a program is not to blame for a busy machine
     gc.collect()
     gc.freeze()
 

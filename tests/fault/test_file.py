@@ -11,7 +11,7 @@ import pytest
 
 from everhold.core.errors import EverholdError, ReadOnlyStore, StoreDamaged, StoreNewer, StoreUnavailable
 from everhold.runtime import Runtime
-from everhold.stores.sqlite import SQLiteStore
+from everhold.stores.sqlite import SQLiteStore, file
 from everhold.stores.sqlite.file import connect, migrations, prepare
 from everhold.testing.faults import CRASHED, Nursery, die
 from tests.fault import house
@@ -187,6 +187,15 @@ async def test_a_crash_in_the_middle_of_a_migration(path: Path) -> None:
             assert await house.verdict(path) == ""
         assert nursery.run("migrate", path=str(path), second=SECOND)[0] == 0
     assert isinstance(await refused(path), StoreNewer)
+
+
+async def test_a_copy_that_comes_after_the_migration_is_not_kept(tmp_path: Path) -> None:
+    """Who was slower than another process does not put the new format in the place of the old one."""
+    path = tmp_path / "house.db"
+    await house.furnish(path)
+    with closing(sqlite3.connect(path)) as connection:
+        file._copy(connection, path, PRESENT - 1)
+    assert list(tmp_path.glob("*.format-*")) == []
 
 
 async def test_processes_migrate_at_once(tmp_path: Path) -> None:

@@ -135,9 +135,13 @@ def _copy(connection: sqlite3.Connection, path: Path, found: int) -> None:
     copy = sqlite3.connect(partial)
     try:
         connection.backup(copy)
+        is_old = copy.execute("PRAGMA user_version").fetchone()[0] == found
     finally:
         copy.close()
-    os.replace(partial, target)
+    if is_old:
+        os.replace(partial, target)
+    else:  # another process has migrated meanwhile, and has kept the file as it was
+        partial.unlink()
 
 
 def _statements(script: str) -> list[str]:
