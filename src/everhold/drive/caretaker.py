@@ -106,7 +106,7 @@ class Caretaker:
 
     async def beat(self) -> None:
         """Say that this process lives, if anything depends on it."""
-        if self._sessions.jobs or len(self._leases):
+        if self._sessions.jobs or len(self._leases) or self.crew is not None:
             await self._dispatch.introduce()
             await self._leases.renew()
 
@@ -167,10 +167,10 @@ class Caretaker:
         return self._clock.now() >= self._looked + self._leases.timings.ttl / 2  # time alone may have freed something
 
     async def _due(self) -> float | None:
-        """The earliest moment at which anything moves by itself."""
+        """The earliest moment since the last look at which anything moves by itself: before, it could not move here."""
         store = self._sessions.store
-        moments = [await store.next_due(), await store.next_duty() if self.chores else None]
-        return min((at for at in moments if at is not None), default=None)
+        moments = [await store.next_due(), await store.next_duty(self._looked) if self.chores else None]
+        return min((at for at in moments if at is not None and at >= self._looked), default=None)
 
     async def move(self) -> bool:
         """Move the sessions whose time has come; returns whether to look again at once."""
