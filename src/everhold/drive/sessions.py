@@ -165,7 +165,7 @@ class Sessions:
         if said.outcome is not None:
             self._ended(live)
             self.jobs.pop(live.id, None)
-        asks = self.asks_people and bool(live.noticed)
+        asks = self.asks_people and any(query.q in live.noticed for query in said.asked)
         if live.head.due_at != due or said.outcome is not None or live.head.mail or said.told or _bears(said) or asks:
             self.poke()
         if said.settled:

@@ -12,6 +12,7 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -120,6 +121,7 @@ class _Sweep:
         self._fed = await fed(self._store) if found else set()
         for done, row in enumerate(reversed(found)):  # parents before their children
             told(done, len(found))
+            await asyncio.sleep(0)  # whoever else lives on this loop comes in between
             await self._one(row)
         if self._dry_run:
             return
@@ -191,6 +193,7 @@ class _Sweep:
 
         gone = 0
         async for row in pages(self._store, Filter()):
+            await asyncio.sleep(0)
             try:
                 gone += await self._store.intake(row.birth.id, act, whole=True)
             except UnknownSession:

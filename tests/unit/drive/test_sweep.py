@@ -1,5 +1,7 @@
 """Sessions that have ended are deleted only when asked, and never what another session needs."""
 
+import asyncio
+
 import pytest
 
 import everhold
@@ -281,6 +283,27 @@ async def test_a_sweep_that_fails_says_so_and_what_it_did():
         assert (caught.value.deleted, caught.value.report.deleted) == (1, [ids[0]])
         assert isinstance(caught.value.__cause__, StoreFull)
         assert await left(runtime) == set(ids[1:])
+
+
+async def test_whoever_else_lives_on_the_loop_comes_in_between(tmp_path):
+    """A long sweep of a file holds up no session for longer than one deletion."""
+    async with opened(SQLiteStore(tmp_path / "app.db")) as runtime:
+        for number in range(60):
+            await end(runtime.store, await begin(runtime.store, f"s-{number:02}"))
+        turns = 0
+
+        async def live():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        living = asyncio.create_task(live())
+        await asyncio.sleep(0)
+        turns = 0
+        assert len((await runtime.sweep(keep_last=0)).deleted) == 60
+        living.cancel()
+        assert turns >= 60
 
 
 # What somebody needs

@@ -14,9 +14,11 @@ from everhold.core.status import Raised, Returned, Stopped
 from everhold.drive.sweep import USUAL, Plan, sweep
 from everhold.ports.store import Filter, Reclaimed
 from everhold.stores.memory import MemoryStore
+from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.conformance.attachment import made
 from everhold.testing.conformance.build import DAWN, ask, begin, branch, end, move
+from tests.postgres import fresh
 
 ENDS = {
     State.COMPLETED: Returned("done"),
@@ -51,7 +53,8 @@ async def made_up(store, number, facts, ids):
     kin = ids[facts["of"] % len(ids)] if ids and facts["kin"] != "none" else None
     if kin is not None and facts["kin"] == "fork":
         origin = await store.load(kin)
-        record = await branch(store, origin, id, min(facts["at"], origin.head.n), created_at=born)
+        last = origin.head.n - origin.head.ended  # before its end
+        record = await branch(store, origin, id, min(facts["at"], last), created_at=born)
     else:
         more = {} if kin is None else {"parent": kin}
         record = await begin(store, id, ask(0), created_at=born, **more)
@@ -129,6 +132,13 @@ def test_nothing_that_anybody_needs_is_ever_deleted(kind, family, wanted):
     with tempfile.TemporaryDirectory() as folder:
         store = MemoryStore() if kind == "memory" else SQLiteStore(Path(folder) / "app.db")
         asyncio.run(check(store, family, wanted))
+
+
+@pytest.mark.xdist_group("postgres")
+@settings(max_examples=12, deadline=None, suppress_health_check=[*HealthCheck])
+@given(family=st.lists(session, min_size=1, max_size=8), wanted=plan)
+def test_nothing_that_anybody_needs_is_ever_deleted_on_postgres(postgres, family, wanted):
+    asyncio.run(check(PostgresStore(fresh(postgres)), family, wanted))
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
