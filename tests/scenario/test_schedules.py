@@ -405,3 +405,17 @@ async def test_three_hundred_schedules_are_all_listed_and_done():
     assert len(await house.schedules("s29")) == 10
     await skip(house, 4 * HOUR)
     assert len(await house.sessions(limit=1000)) == 300
+
+
+async def test_what_cannot_be_done_here_does_not_make_others_late(tmp_path):
+    """A schedule that waits for another process, and an input that waits for its turn, hide no later moment."""
+    clock = ManualClock(START)
+    async with opened(tmp_path, clock=clock) as runtime:
+        able = runtime._schedules._hands.able
+        runtime._schedules._hands.able = lambda deed: deed.args.get("of") != "absent" and able(deed)
+        await runtime.schedule("absent", "0 1 * * *", report(of="absent"))
+        await runtime.schedule("nightly", "0 2 * * *", report())
+        clock.advance(HOUR + 1)
+        await asyncio.sleep(0.5)
+        assert START + 2 * HOUR in {round(at) for at in clock.waiting}
+        assert await runtime.sessions() == []

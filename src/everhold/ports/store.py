@@ -277,8 +277,8 @@ class Store(Protocol):
         """
         ...
 
-    async def next_duty(self) -> float | None:
-        """The earliest moment at which a duty is due or something that waits becomes available."""
+    async def next_duty(self, after: float = -1.0) -> float | None:
+        """The earliest moment later than `after` at which a duty is due or something that waits becomes available."""
         ...
 
     async def asking(self, wanted: Asking) -> builtins.list[tuple[Birth, Query, float]]:

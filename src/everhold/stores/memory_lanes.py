@@ -129,7 +129,7 @@ class Lanes:
                 fresh[place] = (dumps(one.body), one.due_at, one.version + 1)
         self._duties = fresh
 
-    async def next_duty(self) -> float | None:
+    async def next_duty(self, after: float = -1.0) -> float | None:
         due = [at for _, at, _ in self._duties.values() if at is not None]
         waits = [item.available_at for door in self._doors.values() for item in door.items.values() if item.waits]
-        return min((*due, *waits), default=None)
+        return min((at for at in (*due, *waits) if at > after), default=None)

@@ -78,7 +78,7 @@ class House(Runtime):
 
     async def _due(self, after: float) -> float | None:
         """The earliest moment after another at which something happens by itself."""
-        moments = [await self.store.next_due(), await self.store.next_duty()]
+        moments = [await self.store.next_due(), await self.store.next_duty(after)]
         return min((at for at in moments if at is not None and at > after), default=None)
 
     def _to(self, moment: float) -> None:

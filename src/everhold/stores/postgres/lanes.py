@@ -47,8 +47,8 @@ _KEEP: Final = (
 )
 _LEAVE: Final = "UPDATE everhold.lease SET released = 1 WHERE incarnation = %s AND owner = %s AND released = 0"
 _NEXT_DUTY: Final = (
-    "SELECT least((SELECT min(due_at) FROM everhold.duty WHERE due_at IS NOT NULL),"
-    " (SELECT min(available_at) FROM everhold.item WHERE state = 'waiting'))"
+    "SELECT least((SELECT min(due_at) FROM everhold.duty WHERE due_at > %s),"
+    " (SELECT min(available_at) FROM everhold.item WHERE state = 'waiting' AND available_at > %s))"
 )
 #: One row if this was not done before; who does it at the same moment is waited for.
 _RECEIPT: Final = "INSERT INTO everhold.receipt (id) VALUES (%s) ON CONFLICT DO NOTHING RETURNING 1"
@@ -178,8 +178,8 @@ class Lanes:
 
         await self._lines.insisting(act)
 
-    async def next_duty(self) -> float | None:
-        found: float | None = (await self._said(_NEXT_DUTY))[0][0]
+    async def next_duty(self, after: float = -1.0) -> float | None:
+        found: float | None = (await self._said(_NEXT_DUTY, after, after))[0][0]
         return found
 
 

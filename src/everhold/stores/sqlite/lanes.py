@@ -140,10 +140,11 @@ def undertake(run: Run, given: Sequence[Duty]) -> None:
             raise Overtaken(f"{one.kind}/{one.id}", one.version)
 
 
-def next_duty(run: Run) -> float | None:
+def next_duty(run: Run, after: float) -> float | None:
     found: float | None = run(
-        "SELECT min(at) FROM (SELECT min(due_at) AS at FROM duty WHERE due_at IS NOT NULL"
-        " UNION ALL SELECT min(available_at) FROM item WHERE state = 'waiting')"
+        "SELECT min(at) FROM (SELECT min(due_at) AS at FROM duty WHERE due_at > ?"
+        " UNION ALL SELECT min(available_at) FROM item WHERE state = 'waiting' AND available_at > ?)",
+        (after, after),
     ).fetchone()[0]
     return found
 
@@ -230,6 +231,6 @@ class Lanes:
         check(duties)
         await self._write(lambda: undertake(self._run, duties))
 
-    async def next_duty(self) -> float | None:
+    async def next_duty(self, after: float = -1.0) -> float | None:
         with self._reading():
-            return next_duty(self._run)
+            return next_duty(self._run, after)

@@ -128,6 +128,7 @@ class DutyRoom(Room):
         item = Item("i-1", ItemKind.TASK, 0, available_at=1300.0)
         await store.intake("s-1", lambda intake: intake.enqueue(item))
         assert await store.next_duty() == 1300.0
+        assert [await store.next_duty(after) for after in (1300.0, 1400.0, 1500.0)] == [1400.0, 1500.0, None]
 
         clock.now = 1300.0
         await store.intake("s-1", lambda intake: intake.cancel(["i-1"]))
