@@ -26,12 +26,14 @@ from everhold.programs.lua.frame import (
     Step,
     Told,
     encode,
+    framed,
     order_of,
     raw,
     sliced,
     told_of,
 )
-from everhold.programs.lua.worker import Server
+from everhold.programs.lua.process import Process
+from everhold.programs.lua.worker import Alarm, Server
 
 
 def birth(name: str = "s-1", **args: Any) -> Birth:
@@ -180,7 +182,27 @@ def test_what_nobody_foresaw_is_told_too_and_the_worker_goes_on() -> None:
     assert told.trouble.message == "ValueError: no good"
     assert desk.do(1, step(2, "x"))[0].gone
     assert desk.prompts(desk.do(2, step(0), born=birth())) == ["begin False"]
-    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
+
+
+def test_the_alarm_is_set_again_when_time_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rung: list[tuple[int, float]] = []
+    monkeypatch.setattr(signal, "setitimer", lambda which, seconds: rung.append((which, seconds)))
+    alarm = Alarm(30.0)
+    for now in (100.0, 100.5, 101.0, 101.1, 101.2, 500.0):
+        alarm(now)
+    assert rung == [(signal.ITIMER_PROF, 31.0)] * 3
+
+
+def test_an_advance_that_never_ends_ends_the_process_though_nobody_watches() -> None:
+    process = Process(Limits(wall=0.1, cpu=600.0))
+    try:
+        args = {"code": "while true do end", "ctx": {}}
+        born = Birth(id=SessionId("s"), program="lua:code", args=args, created_at=0.0, seeds=[Seed(0, "00")])
+        process.socket.sendall(framed(Order(1, [raw((0, 0.0, [], False, None))], born)))
+        assert process.popen.wait(timeout=120) == -signal.SIGPROF
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_replay_tells_all_but_the_last_before_it_begins_the_last() -> None:
