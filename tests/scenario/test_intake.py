@@ -13,6 +13,7 @@ from everhold.core.errors import (
     KeyConflict,
     SessionBusy,
     SessionEnded,
+    StoreFull,
     TurnWaiting,
     UnknownInput,
     UnknownSession,
@@ -388,6 +389,7 @@ async def test_whoever_holds_the_lease_lets_in_what_others_put_there(tmp_path):
         here = await one.session(plain, "chat")
         sending = asyncio.ensure_future(here.send("Go.", id="first"))
         await began.wait()
+        assert await one._dispatch.leases.take(here.id) is not None
         async with opened(tmp_path, clock=clock, llm=[], recover=False, replay=False) as two:
             there = await two.session(plain, "chat")
             await there.enqueue("Hurry.", key="h", at="after_work")
@@ -395,6 +397,55 @@ async def test_whoever_holds_the_lease_lets_in_what_others_put_there(tmp_path):
                 await asyncio.sleep(0.01)
         gate.set()
         assert (await sending).settled.taken == ["h"]
+
+
+async def test_the_lease_is_given_up_with_the_commit_that_hands_over():
+    """Nobody waits for a lease to run out after things were let in."""
+    async with opened(llm=Scripted("Here.")) as runtime:
+        session = await runtime.session(plain, "free")
+        receipt = await session.enqueue("Hi.")
+        await session.turn(receipt.item.id)
+        await runtime._drain.rest()
+        lease = await runtime.store.intake(session.id, lambda intake: intake.lease)
+        assert (lease.generation, lease.released) == (1, True)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_what_could_not_be_handed_over_is_given_back(kept, caplog):
+    """A commit that fails costs nothing: the claim and the lease are given back, unless a worker keeps the lease."""
+    async with opened(llm=Scripted("Here.")) as runtime:
+        session = await runtime.session(plain, "back")
+        await runtime._drain.rest()
+        if kept:
+            await runtime._dispatch.leases.take(session.id)
+        step = runtime._sessions.step
+
+        async def fails(*given, **more):
+            runtime._sessions.step = step
+            raise StoreFull("memory")
+
+        runtime._sessions.step = fails
+        receipt = await session.enqueue("Hi.")
+        await runtime._drain.rest()
+        assert "could not be let in" in caplog.text
+        assert [item.hold for item in await session.intake()] == [None]
+        lease = await runtime.store.intake(session.id, lambda intake: intake.lease)
+        assert lease.released is not kept
+        await runtime._drain.look(0)
+        runtime._drain.wake(session.id)
+        assert (await session.turn(receipt.item.id)).text == "Here."
+
+
+async def test_what_is_sent_goes_behind_what_waits():
+    """Also where no turn is under way: nobody overtakes what came before."""
+    async with opened(llm=Scripted("One.", "Two.")) as runtime:
+        session = await runtime.session(plain, "behind")
+        await runtime._drain.rest()
+        runtime._drain._awake = False
+        await session.enqueue("First.", key="first")
+        runtime._drain._awake = True
+        assert (await session.send("Second.", id="second")).text == "Two."
+        assert [one.input for one in await session.turns()] == ["first", "second"]
 
 
 async def test_explain_says_what_waits_and_what_keeps_it_out():
