@@ -245,3 +245,26 @@ def test_a_long_end_is_cut():
     content = woken(news).body["content"]
     assert content.endswith("(cut: it has 10000 characters)")
     assert len(content) < 8_100
+
+
+@everhold.program
+async def waiter(ctx):
+    return await ctx.approval("More soup?")
+
+
+waiting_cook = Agent(instructions="You cook.", background=[waiter], name="waiting_cook")
+
+
+async def test_a_turn_does_not_wait_for_what_a_process_asks_a_person():
+    """The process asks by itself; whoever follows the conversation is told of its turns as ever."""
+    model = Scripted(use("process_start", program="waiter"), "Served.", "Anything else?")
+    async with opened(llm=model) as runtime:
+        session = await runtime.session(waiting_cook, "kitchen")
+        assert (await session.send("Serve.")).text == "Served."
+        for _ in range(6000):
+            questions = await runtime.inbox()
+            if questions:
+                break
+            await asyncio.sleep(0.01)
+        assert [question.prompt for question in questions] == ["More soup?"]
+        assert (await session.send("And now?")).text == "Anything else?"

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from everhold.core.journal import open_queries
 from everhold.core.query import Kind
+from everhold.core.session import SessionId, State
 from everhold.core.status import OpenQuery, Paused, Status
 from everhold.drive.ingress import answerable
+from everhold.ports.store import Filter
 
 if TYPE_CHECKING:
     from everhold.agents.session import AgentSession
@@ -53,10 +55,11 @@ async def asked_below(
 ) -> tuple[OpenQuery, ...]:
     """What somebody outside has to answer before the sessions below this one go on; each of them is watched."""
     found: list[OpenQuery] = []
-    for child in await runtime.sessions(parent=session_id, state=("running", "paused")):
-        watch(child.session_id)
-        status = await runtime.status(child.session_id)
-        found += asked(status) or await asked_below(runtime, child.session_id, watch)
+    wanted = Filter(parent=SessionId(session_id), state=(State.RUNNING, State.PAUSED))
+    for child in [row.birth for row in await runtime.store.list(wanted) if not row.birth.wakes]:  # who is waited for
+        watch(child.id)
+        status = await runtime.status(child.id)
+        found += asked(status) or await asked_below(runtime, child.id, watch)
     return tuple(found)
 
 
