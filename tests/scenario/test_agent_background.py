@@ -262,7 +262,7 @@ async def test_a_turn_does_not_wait_for_what_a_process_asks_a_person():
         session = await runtime.session(waiting_cook, "kitchen")
         assert (await session.send("Serve.")).text == "Served."
         for _ in range(6000):
-            questions = await runtime.inbox()
+            questions = await runtime.inbox(kind="approval")
             if questions:
                 break
             await asyncio.sleep(0.01)
