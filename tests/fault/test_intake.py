@@ -242,6 +242,71 @@ async def test_a_renewal_and_a_takeover_at_one_moment(postgres):
         assert await in_time(renewing) == []
 
 
+# ---- what survives power loss
+
+LEVELS = pytest.mark.parametrize(("level", "moved", "sent"), [("process", 0, 0), ("mixed", 0, 1), ("power", 1, 1)])
+
+
+@LEVELS
+async def test_each_level_syncs_a_file_as_it_says(tmp_path, level, moved, sent):
+    """What comes in and what has ended is synced at "mixed"; a lease or a claim that moves is not."""
+    store = SQLiteStore(tmp_path / "e.db", durability=level)
+    async with opened(store):
+        await begin(store)
+        run, strengths = store._run, []
+
+        def seen(statement, *values):
+            if statement == "COMMIT" and store._connection.total_changes > before:
+                strengths.append(int(run("PRAGMA synchronous").fetchone()[0] == 2))
+            return run(statement, *values)
+
+        store._run = seen
+        for act in (
+            lambda: put(store, said("i-1")),
+            lambda: taken(store, ttl=1e6),
+            lambda: on(store, lambda intake: intake.claim_next(intake.lease.fence, "c")),
+            lambda: on(store, lambda intake: intake.end_all("over")),
+            lambda: store.undertake([Duty("n", "a", 1)]),
+        ):
+            before = store._connection.total_changes
+            await act()
+
+        assert strengths == [sent, moved, moved, sent, sent]
+
+
+@ON_POSTGRES
+@LEVELS
+async def test_each_level_waits_for_the_server_as_it_says(postgres, level, moved, sent):
+    """What comes in and what has ended waits for the disk at "mixed"; a lease or a claim that moves does not."""
+    url = fresh(postgres, "strengths")
+    seen = "INSERT INTO public.strengths (strength) VALUES (current_setting('synchronous_commit'))"
+    trigger = "AFTER INSERT OR UPDATE ON strengths.{0} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION"
+    postgres.run(
+        "CREATE TABLE IF NOT EXISTS public.strengths (n serial, strength text); TRUNCATE public.strengths;"
+        f"CREATE OR REPLACE FUNCTION public.strong() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {seen};"
+        " RETURN NEW; END $$;"
+        + "".join(
+            f"DROP TRIGGER IF EXISTS see ON strengths.{table};"
+            f"CREATE CONSTRAINT TRIGGER see {trigger.format(table)} public.strong();"
+            for table in ("item", "lease", "duty")
+        )
+    )
+    async with opened(PostgresStore(url, durability=level)) as store:
+        await begin(store)
+        for act in (
+            lambda: put(store, said("i-1")),
+            lambda: taken(store, ttl=1e6),
+            lambda: on(store, lambda intake: intake.claim_next(intake.lease.fence, "c")),
+            lambda: on(store, lambda intake: intake.end_all("over")),
+            lambda: store.undertake([Duty("n", "a", 1)]),
+        ):
+            await act()
+
+    found = [strength for (strength,) in postgres.run("SELECT strength FROM public.strengths ORDER BY n")]
+    weak, strong = ("on" if moved else "off"), ("on" if sent else "off")
+    assert found == [strong, strong, weak, weak, strong, strong]  # the first act is a row of the counter, and an item
+
+
 # ---- rows that somebody changed
 
 CHANGES = [

@@ -168,6 +168,11 @@ class Intake:
         """Whether the lease or the counter changed."""
         return (self.lease, self.seq) != self._before
 
+    @property
+    def lasting(self) -> bool:
+        """Whether something came in or has ended: what nobody can be asked to say again."""
+        return self.seq != self._before[1] or any(item and not item.waits for item in self.written.values())
+
     # ---- the lease
 
     @property

@@ -603,6 +603,22 @@ def test_the_end_of_a_session_is_told_to_all():
     assert made.end_all({}) == 0
 
 
+def test_what_must_not_be_forgotten():
+    """What came in and what has ended; a lease or a claim that moved may be forgotten, and a vacuum."""
+    made, fence = working(said("a"), said("b"))
+    assert made.lasting
+    claimed = later(made)
+    claim = claimed.claim_next(fence, "1", 1)
+    claimed.renew(fence, 5.0)
+    assert not claimed.lasting and claimed.written
+    ended = later(claimed)
+    ended.complete(claim)
+    assert ended.lasting
+    clean = later(ended)
+    clean.vacuum()
+    assert not clean.lasting and clean.written
+
+
 def test_a_vacuum_forgets_what_has_ended():
     """And nothing else; it says how much."""
     made = intake(said("a"), said("b"))

@@ -3,7 +3,8 @@
 Rules
   1. Who changes an intake has locked the session's head and its lease, in this order. A look locks nothing.
   2. The time is the server's, read after the locks, unless the store was given a clock.
-  3. What was accepted survives the server's death. That a lease moved may be forgotten with it: its time runs out.
+  3. What came in or has ended survives the server's death, at level "mixed" too. That a lease or a claim moved may be
+     forgotten with it: its time runs out.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Lanes:
             _, _, session, *rest = await sent(line, self.schema, acts)
             ref, fresh = self._seen(session_id, session, rest, chosen)
             said = act(fresh)
-            lasting = [self._local(lasting=True)] if fresh.written else []
+            lasting = [self._local(lasting=True)] if fresh.lasting else []
             await land(line, self.schema, ref, fresh, [*lasting, *self._tell()])
             return said
 
@@ -110,7 +111,7 @@ class Lanes:
 
     def _local(self, *, lasting: bool = False) -> Act:
         """What holds for one transaction: how long it waits for a lock, and what it survives."""
-        strong = lasting or self.durability == "power"
+        strong = self.durability == "power" or (lasting and self.durability == "mixed")
         return LOCAL, (self._lines.strong if strong else "off", LOCK_TIMEOUT)
 
     def _tell(self) -> list[Act]:

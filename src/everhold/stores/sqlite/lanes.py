@@ -177,7 +177,7 @@ class Lanes:
     def now(self) -> float:
         return time.time() if self.time is None else self.time()
 
-    async def _write(self, act: Callable[[], Any]) -> Any:
+    async def _write(self, act: Callable[[], Any], *, lasting: bool = False) -> Any:
         raise NotImplementedError
 
     def _session(self, session_id: str) -> tuple[Any, Any, int | None]:
@@ -199,7 +199,7 @@ class Lanes:
             write(self._run, ref, fresh)
             return said
 
-        landed: T = await self._write(land)
+        landed: T = await self._write(land, lasting=given.lasting)
         return landed
 
     def _looked(self, session_id: str, named: Sequence[str], whole: bool) -> tuple[int, Intake]:
@@ -229,7 +229,7 @@ class Lanes:
 
     async def undertake(self, duties: Sequence[Duty]) -> None:
         check(duties)
-        await self._write(lambda: undertake(self._run, duties))
+        await self._write(lambda: undertake(self._run, duties), lasting=True)
 
     async def next_duty(self, after: float = -1.0) -> float | None:
         with self._reading():

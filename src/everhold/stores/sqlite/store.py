@@ -404,20 +404,25 @@ class SQLiteStore(Lanes, Upkeep):
             "durability": self.durability,
         }
 
-    async def _write(self, act: Callable[[], Any]) -> Any:
-        """Do a rare write; waits, awake, for other processes."""
+    async def _write(self, act: Callable[[], Any], *, lasting: bool = False) -> Any:
+        """Do a rare write; waits, awake, for other processes. What is lasting survives power loss at "mixed" too."""
         loop = asyncio.get_running_loop()
         began, wait = loop.time(), 50e-6
+        synced = lasting and self.durability == "mixed"
         while True:
             try:
                 with self._translating():
-                    self._run("BEGIN IMMEDIATE")
+                    if synced:
+                        self._run("PRAGMA synchronous = FULL")
                     try:
+                        self._run("BEGIN IMMEDIATE")
                         result = act()
                         self._run("COMMIT")
                     finally:
                         if self._connection.in_transaction:
                             self._run("ROLLBACK")
+                        if synced:
+                            self._run("PRAGMA synchronous = NORMAL")
                 return result.rowcount if isinstance(result, sqlite3.Cursor) else result
             except Busy as busy:
                 if loop.time() - began > self._patience:

@@ -20,6 +20,7 @@ import pytest
 
 _ROOMS = (
     "attachment",
+    "claim",
     "commit",
     "contract",
     "durable",
