@@ -2,6 +2,9 @@
 
 import asyncio
 import datetime as dates
+import json
+import subprocess
+import sys
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -22,6 +25,7 @@ from everhold.testing.answers import StandIns
 from everhold.testing.clock import ManualClock
 from everhold.testing.house import House, StillClock
 from everhold.timetable import Feed
+from tests.postgres import fresh
 from tests.scenario.house import opened
 
 START = dates.datetime(2026, 3, 2, tzinfo=dates.UTC).timestamp()  # a Monday
@@ -419,3 +423,42 @@ async def test_what_cannot_be_done_here_does_not_make_others_late(tmp_path):
         await asyncio.sleep(0.5)
         assert START + 2 * HOUR in {round(at) for at in clock.waiting}
         assert await runtime.sessions() == []
+
+
+@pytest.mark.xdist_group("postgres")
+async def test_a_copy_of_the_database_has_schedules_triggers_and_events(postgres, tmp_path):
+    """From a file to Postgres: they go on there as they are; what is there under the same name stays."""
+    url = fresh(postgres)
+    source = f"sqlite:///{tmp_path / 'app.db'}"
+    async with everhold.open(source, recover=False) as runtime:
+        await runtime.schedule("nightly", "0 3 * * *", report())
+        await runtime.schedule("weekly", "@weekly", report())
+        await runtime.on("order.paid", report, give="of")
+        await runtime.emit("order.paid", "x", key="7")
+    async with everhold.open(url, recover=False) as runtime:
+        await runtime.schedule("nightly", "0 5 * * *", report())
+    told = await asyncio.to_thread(copied, source, url)
+    assert (told["sessions"], told["schedules"], told["triggers"], told["events"]) == (1, 1, 1, 1)
+    async with everhold.open(url, recover=False) as runtime:
+        assert [one.when for one in await runtime.schedules()] == ["0 5 * * * (UTC)", "@weekly (UTC)"]
+        assert (await runtime.emit("order.paid", "x", key="7")).new is False
+        assert [one.state for one in await runtime.handovers()] == ["started"]
+
+
+def copied(source, target):
+    words = [sys.executable, "-m", "everhold", "db", "copy", target, "-d", source, "--json"]
+    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True, timeout=120).stdout)
+
+
+async def test_a_session_that_is_fed_is_not_swept_away():
+    """Neither by a schedule nor by a trigger."""
+    house = await Home().open()
+    for key in ("one", "two", "three"):
+        status = await house.start(report(), key=key)
+        assert status.state == "completed"
+    await house.schedule("ticks", "@daily", Feed("one", signal="tick"))
+    await house.on("order.paid", Feed("two", signal="paid"))
+    house.still.advance(90 * DAY)
+    await house.sweep(older_than=30 * DAY)
+    assert {info.key for info in await house.sessions()} >= {"one", "two"}
+    assert await house.store.find("three") is None

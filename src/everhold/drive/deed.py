@@ -14,6 +14,7 @@ import msgspec
 from everhold.core.codec import JSON, plain
 from everhold.core.errors import BadArguments, NotAProgram, StoreError
 from everhold.ports.program import Call
+from everhold.ports.store import Duty
 
 #: Gives the fields of what happened as arguments of their names.
 FIELDS: Final = "*"
@@ -98,6 +99,13 @@ def _feed(given: Feed, more: object) -> Feed:
     if given.value is not msgspec.UNSET:
         plain(given.value, "value")
     return given
+
+
+def deed_of(duty: Duty) -> Deed:
+    """What a stored schedule, trigger or handover does."""
+    body: Any = duty.body
+    found: Deed = msgspec.convert(body.get("terms", body)["do"], Deed)
+    return found
 
 
 def arguments(start: Start, happened: JSON, signature: Signature) -> dict[str, JSON]:

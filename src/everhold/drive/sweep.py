@@ -24,6 +24,7 @@ from everhold.core.errors import BadSetting, Overtaken, StillNeeded, StoreError,
 from everhold.core.intake import Intake
 from everhold.core.session import ENDED, Birth, SessionId, State
 from everhold.drive import outbox
+from everhold.drive.deed import Feed, deed_of
 from everhold.drive.schedules import KIND as SCHEDULE
 from everhold.drive.transfer import heard, pages
 from everhold.drive.triggers import HANDOVER, TRIGGER
@@ -219,7 +220,7 @@ async def fed(store: Store) -> set[str]:
         after = ""
         while page := await store.duties(kind, after=after, limit=500):
             wanted = [duty for duty in page if kind != HANDOVER or duty.due_at is not None]
-            names.update(deed["session"] for duty in wanted if (deed := duty.body["do"])["do"] == "feed")
+            names.update(deed.session for duty in wanted if isinstance(deed := deed_of(duty), Feed))
             after = page[-1].id
     return names
 

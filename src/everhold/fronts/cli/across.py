@@ -1,4 +1,5 @@
-"""Carrying a whole database into one of another kind: every session with its children, forks and durable values."""
+"""Carrying a whole database into one of another kind: every session with its children, forks and durable values, and
+what starts sessions: schedules, triggers, and events that are remembered."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import click
 
 from everhold.fronts.cli.house import opened
 from everhold.fronts.cli.paper import footer, json_out, plural, progress
+from everhold.timetable.carry import carry, kept
 
 
 def across(target: str, database: str | None, as_json: bool) -> None:
@@ -18,10 +20,13 @@ def across(target: str, database: str | None, as_json: bool) -> None:
         with opened(database) as house, progress("reading", quiet=as_json) as bar:
             source = house.database
             house.runtime.export(file, values=True, progress=bar)
+            duties = house.ask(lambda runtime: kept(runtime.store))
         with opened(target, makes=True) as house, progress("writing", quiet=as_json) as bar:
             done, where = house.runtime.import_(file, progress=bar), house.database
+            carried = house.ask(lambda runtime: carry(runtime.store, duties))
     if as_json:
-        told = {"sessions": len(done.sessions), "values": done.values}
+        told = {"sessions": len(done.sessions), "values": done.values, **carried}
         return json_out({"database": source, "copy": where, **told})
-    click.echo(f"copied {plural(len(done.sessions), 'session')} to {where}")
+    more = "".join(f", {plural(carried[kind], kind[:-1])}" for kind in ("schedules", "triggers") if carried[kind])
+    click.echo(f"copied {plural(len(done.sessions), 'session')}{more} to {where}")
     footer(source)
