@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from types import TracebackType
@@ -24,6 +25,7 @@ import msgspec
 
 from everhold.core.errors import BadSetting, EverholdError, UnknownSession
 from everhold.core.lease import Timings
+from everhold.drive.alive import here, named
 from everhold.drive.caretaker import Act, Caretaker
 from everhold.drive.dispatch import Dispatch
 from everhold.drive.gate import Gate, Limits
@@ -161,7 +163,10 @@ class Worker:
         self._dispatch.gate, self._caretaker.crew = self._gate, self
         await self._dispatch.introduce()
         self._caretaker.start(looks=looks, every=self._poll)
-        self._say("started", f"worker {self._leases.owner.name} ({self._dispatch.worker})")
+        self._say(
+            "started",
+            f"process {os.getpid()} on {named(here())}, {_counted(self._gate.concurrency, 'session')} at once",
+        )
 
     async def leave(self) -> None:
         """Hand over and give everything back; work under way has the grace to get to its commit."""

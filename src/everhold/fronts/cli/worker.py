@@ -159,7 +159,7 @@ class Voice(Observer):
             named = {} if session_id is None else {"session_id": session_id}
             return json_out({"at": round(time.time(), 3), "event": event, "text": text, **named, **facts})
         who = "" if session_id is None else f"{session_id[:SHORT]} "
-        click.echo(f"{time.strftime('%H:%M:%S')} {event:<9} {who}{line(clean(text))}")
+        click.echo(f"{event:<9} {who}{line(clean(text))}".rstrip())
         return None
 
     def told(self, one: Told) -> None:
