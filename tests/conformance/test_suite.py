@@ -95,6 +95,7 @@ KEPT = {
         "test_a_worker_ages_until_its_next_beat",
         "test_workers_live_by_the_clock_of_the_store",
     ],
+    "refuse bytes that are not what": ["test_bytes_that_are_not_what_they_are_called"],
     "leave everything that a session may read": ["test_what_is_kept_meanwhile_stays"],
     "find nothing more when called again": ["test_there_is_nothing_to_reclaim"],
     "let go of bytes with the last session": [

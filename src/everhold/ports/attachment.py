@@ -25,6 +25,11 @@ class Attachment(msgspec.Struct, frozen=True):
     size: int
     media_type: str
 
+    def check(self, data: bytes) -> None:
+        """Raises `BadArguments` unless these bytes are what it says."""
+        if len(data) != self.size or sha256(data).hexdigest() != self.id:
+            raise BadArguments("attach", f"the bytes are not the {self.size:,} that {self.id[:12]}… names")
+
 
 class Shelf(Protocol):
     """Where the attachments of one session are."""

@@ -334,6 +334,7 @@ class Store(Protocol):
         """Keep bytes beside a session; the same again changes nothing.
 
         MUST raise `UnknownSession` if there is none.
+        MUST refuse bytes that are not what `made` names, and keep nothing.
         MUST keep them before it returns, whoever else keeps the same bytes.
         """
         ...

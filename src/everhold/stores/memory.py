@@ -147,8 +147,9 @@ class MemoryStore(Lanes, Upkeep):
     def _handed(self, change: Change, session: _Session | None) -> list[Row]:
         """The rows of a change's deliveries; raises if the journal has their numbers already."""
         rows = [(one.n, one.at, *journal.encode(one)) for one in change.deliveries]
-        if session is not None and rows[0][0] <= session.head.n:
-            raise Overtaken(change.id, session.head.revision)
+        twice = len(rows) > 1 and len({row[0] for row in rows}) < len(rows)
+        if twice or (session is not None and rows[0][0] <= session.head.n):
+            raise Overtaken(change.id, change.head.revision - 1)
         return rows
 
     def _born(self, change: Change) -> list[tuple[_Session, Head]]:
@@ -348,6 +349,7 @@ class MemoryStore(Lanes, Upkeep):
 
     async def attach(self, session_id: str, made: Attachment, data: bytes, at: float) -> None:
         session = self._known(session_id)
+        made.check(data)
         self._blobs.setdefault(made.id, bytes(data))
         session.attached.setdefault(made.id, (made, session.head.n))
 

@@ -302,6 +302,7 @@ class PostgresStore(Lanes, Upkeep):
                 lock = lock_number(f"{self.schema} gc")
                 await self._on(line, "SELECT pg_advisory_xact_lock_shared(%s::int, %s::int)", LOCKS, lock)
                 _, head = self._session(session_id, await self._on(line, look.SESSION, known))
+                made.check(data)
                 await attach.put(functools.partial(self._on, line), head.ref, head.n, made, data, at)
 
         await self._insisting(act)

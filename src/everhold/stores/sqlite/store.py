@@ -315,6 +315,7 @@ class SQLiteStore(Lanes, Upkeep):
     async def attach(self, session_id: str, made: Attachment, data: bytes, at: float) -> None:
         def act() -> None:
             _, head, _ = self._session(session_id)
+            made.check(data)
             attach.put(self._run, head.ref, head.n, made, data, at)
 
         await self._write(act)

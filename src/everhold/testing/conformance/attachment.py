@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from hashlib import sha256
 
 import pytest
 
-from everhold.core.errors import UnknownAttachment, UnknownSession
+from everhold.core.errors import BadArguments, UnknownAttachment, UnknownSession
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import Store
 from everhold.testing.conformance.build import ask, begin, branch, end, move
@@ -52,6 +53,37 @@ class AttachmentRoom(Room):
         await store.attach("s-1", made(DATA, "image/png"), DATA, 2.0)
 
         assert await store.attachments("s-1") == [made(DATA)]
+
+    async def test_a_large_attachment(self, store: Store) -> None:
+        """A2: Three megabytes, every one of them different, are kept like a few bytes."""
+        data = b"".join(n.to_bytes(4, "big") for n in range(3 * 2**18)) + b"\0"
+        await begin(store, "s-1")
+        await store.attach("s-1", made(data), data, 1.0)
+
+        assert await store.attachment("s-1", made(data).id) == (made(data), data)
+
+    async def test_the_same_bytes_at_once(self, store: Store) -> None:
+        """A4: Of many who keep the same bytes at once none is refused, and they are kept once."""
+        await begin(store, "s-1")
+        await asyncio.gather(*(store.attach("s-1", made(DATA), DATA, float(n)) for n in range(8)))
+
+        assert await store.attachments("s-1") == [made(DATA)]
+        assert (await store.attachment("s-1", made(DATA).id))[1] == DATA
+        assert await store.verify() == []
+
+    @pytest.mark.parametrize("data", [b"other", DATA[:-1], DATA + b"\0", DATA[:-1] + b"T"])
+    @pytest.mark.parametrize("known", [True, False])
+    async def test_bytes_that_are_not_what_they_are_called(self, store: Store, data: bytes, known: bool) -> None:
+        """A5, A7, A8: Another length, other content, or both, under a name that is known or new: nothing changes."""
+        await begin(store, "s-1")
+        if known:
+            await store.attach("s-1", made(DATA), DATA, 1.0)
+
+        with pytest.raises(BadArguments):
+            await store.attach("s-1", made(DATA), data, 2.0)
+        assert await store.attachments("s-1") == ([made(DATA)] if known else [])
+        assert not known or (await store.attachment("s-1", made(DATA).id))[1] == DATA
+        assert await store.verify() == []
 
     async def test_another_session_cannot_read_it(self, store: Store) -> None:
         """Who knows the name has nothing; who keeps the same bytes reads its own."""

@@ -373,6 +373,22 @@ class CommitRoom(Room):
 
         assert await store.load("s-1") == record
 
+    @pytest.mark.parametrize("born", [False, True])
+    async def test_a_number_twice_in_one_change(self, store: Store, born: bool) -> None:
+        """SC25: Two deliveries of one number refuse the whole change, whether the session is there already or not."""
+        record = await begin(store, "s-1", ask(0))
+        twice = [Delivery(1, 1.0, [], [ask(8)]), Delivery(1, 1.0, [], [ask(9)])]
+        change = step(record, deliveries=twice, writes=[Write("n", "k", [1], 0)])
+        if born:
+            change = start("s-2", ask(0))
+            change.deliveries = [*change.deliveries, *twice]
+        before = await everything(store)
+
+        with pytest.raises(StoreError):
+            await store.commit(change, 0 if born else 1)
+
+        assert await everything(store) == before
+
     async def test_nothing_is_shared_with_the_writer(self, store: Store) -> None:
         """What the writer does to its objects after the commit does not reach the store."""
         answer, body, value, args = {"a": [1]}, {"b": [2]}, [{"c": [3]}], {"d": [4]}

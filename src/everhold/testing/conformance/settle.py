@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from everhold.core.errors import BadArguments, ClaimLost, InputConflict, LeaseLost, Overtaken, UnknownSession
-from everhold.core.intake import Claim, Intake, ItemState
+from everhold.core.intake import Cancel, Claim, Intake, ItemState
 from everhold.core.lease import Fence, Taken
 from everhold.core.query import Kind
 from everhold.core.session import SessionId, State
@@ -82,6 +82,44 @@ class SettleRoom(Room):
         assert await store.load("s-1") == record
         with pytest.raises(UnknownSession):
             await store.load("s-3")
+
+    async def test_a_claim_that_nobody_made(self, store: Store) -> None:
+        """C16, C18: What was not claimed, or never came, is ended by no commit, though who tries has the lease."""
+        _, fence, claim, record = await claiming(store)
+        before = await everything(store)
+        unclaimed = Claim(claim.id, claim.token, fence.generation, (said("i-2", turn=1),))
+        unknown = Claim("i-9-1", "c", fence.generation, (said("i-9"),))
+
+        for made in (unclaimed, unknown):
+            with pytest.raises(ClaimLost):
+                change = step(record, intake=lambda intake, made=made: intake.complete(made), **whole(record))
+                await store.commit(change, record.head.revision)
+
+        assert await everything(store) == before
+
+    @pytest.mark.parametrize("first", ["cancel", "claim"])
+    async def test_a_cancel_and_a_claim_at_once(self, store: Store, first: str) -> None:
+        """S29: Whichever comes first, each item is taken back or handed over, and everybody is told the same."""
+        _, fence = await working(store, *(said(f"i-{n}") for n in range(6)))
+        record = await store.load("s-1")
+
+        async def take_back(n: int) -> bool:
+            (found,) = await on(store, lambda intake: intake.cancel([f"i-{n}"]), f"i-{n}")
+            return found.outcome is Cancel.CANCELLED
+
+        async def hand_over(n: int) -> list[str]:
+            claim = await on(store, lambda intake: intake.claim_next(fence, f"c-{n}", 1))
+            return [] if claim is None else [item.id for item in claim.items]
+
+        acts = [(take_back(n), hand_over(n)) if first == "cancel" else (hand_over(n), take_back(n)) for n in range(6)]
+        done = await asyncio.gather(*(act for pair in acts for act in pair))
+
+        handed = [id for one in done if isinstance(one, list) for id in one]
+        back = [one for one in done if isinstance(one, bool) and one]
+        items = await kept(store)
+        assert len(handed) + len(back) == 6 and len({*handed}) == len(handed)
+        assert sorted(handed) == sorted(id for id, item in items.items() if item.waits)
+        assert await store.load("s-1") == record
 
     async def test_a_lost_lease_undoes_all(self, store: Store) -> None:
         """QW22, LE11: A guard in a commit refuses the whole of it."""
