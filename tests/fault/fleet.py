@@ -28,11 +28,11 @@ PATIENCE = 90.0
 
 
 class Fleet:
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, victim: str = "tests.fault.workers_victim") -> None:
         self.folder, self.url = folder, url
         self.log = folder / "effects.log"
         self.log.touch()
-        self._nursery = Nursery("tests.fault.workers_victim")
+        self._nursery = Nursery(victim)
         self._children: list[Child] = []
         self._said: dict[int, list[str]] = {}
 
