@@ -80,14 +80,19 @@ class Stored(msgspec.Struct, frozen=True):
     plugins: JSON = None  # what the plugins keep there: their fingerprint, and the state of each
 
     def path(self) -> list[Node]:
-        """The nodes from the root to the leaf; raises `DamagedGraph` if one is missing."""
-        known, found, at = {node.id: node for node in self.nodes}, list[Node](), self.leaf
+        """The nodes from the root to the leaf; raises `DamagedGraph` if one is missing, doubled or its own ancestor."""
+        known, found, at = dict[str, Node](), dict[str, Node](), self.leaf
+        for node in self.nodes:
+            if known.setdefault(node.id, node) is not node:
+                raise DamagedGraph(node.id, "it is in the stored conversation twice")
         while at is not None:
-            if at not in known or len(found) > len(known):
+            if at not in known:
                 raise DamagedGraph(at, "it is no node of the stored conversation")
-            found.append(known[at])
+            if at in found:
+                raise DamagedGraph(at, "it is its own ancestor")
+            found[at] = known[at]
             at = known[at].parent
-        return found[::-1]
+        return [*found.values()][::-1]
 
     def json(self) -> bytes:
         return msgspec.json.encode(self)
