@@ -4,6 +4,8 @@ import pytest
 
 from everhold.stores.postgres import PostgresStore
 from everhold.testing.conformance import DurableStoreContract
+from everhold.testing.conformance.duty import DutyRoom
+from everhold.testing.conformance.settle import SettleRoom
 from everhold.testing.conformance.together import TogetherRoom
 from tests.postgres import fresh
 from tools.postgres import Pooler
@@ -24,7 +26,7 @@ class TestPostgres(DurableStoreContract):
         return lambda: PostgresStore(url)
 
 
-class TestCommitsThroughAPooler(TogetherRoom):
+class TestCommitsThroughAPooler(TogetherRoom, SettleRoom, DutyRoom):
     @pytest.fixture
     def open_store(self, postgres, pooler):
         fresh(postgres)

@@ -38,10 +38,22 @@ _ITEM: Final = ", ".join(ITEM)
 _LEASE: Final = ", ".join(LEASE)
 LOCAL: Final = "SELECT set_config('synchronous_commit', %s, true), set_config('lock_timeout', %s, true)"
 
-_READ_LEASE: Final = f"SELECT {_LEASE} FROM everhold.lease WHERE session = {{of}}"
-_READ_ITEMS: Final = (
-    f"SELECT {_ITEM} FROM everhold.item WHERE session = {{of}}"
-    " AND (%s OR state = 'waiting' OR id = ANY(%s) OR key = ANY(%s))"
+_SESSION: Final = (
+    "FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref{more} WHERE s.id = %s AND s.deleted = 0"
+)
+_LOCK_HEAD: Final = f"SELECT 1 {_SESSION.format(more='')} FOR NO KEY UPDATE OF h"
+_LOCK_LEASE: Final = (
+    "SELECT 1 FROM everhold.lease WHERE session ="
+    " (SELECT s.ref FROM everhold.session s WHERE s.id = %s AND s.deleted = 0) FOR NO KEY UPDATE"
+)
+#: Items by an index each, however many have ended: what waits, and what is named.
+_WAITING: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref AND state = 'waiting'"
+_ENDED: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref AND state <> 'waiting'"
+_CHOSEN: Final = f"{_WAITING} UNION ALL {_ENDED} AND id = ANY(%s) UNION ALL {_ENDED} AND key = ANY(%s)"
+_ALL: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref"
+_COLUMNS: Final = ", ".join([*(f"l.{name}" for name in LEASE), *(f"i.{name}" for name in ITEM)])
+_LOOK: Final = f"SELECT h.ref, h.state, {NOW}, {_COLUMNS} " + _SESSION.format(
+    more=" LEFT JOIN everhold.lease l ON l.session = s.ref LEFT JOIN LATERAL ({items}) i ON true"
 )
 _WRITE_LEASE: Final = (
     f"INSERT INTO everhold.lease (session, {_LEASE}) VALUES (%s{', %s' * len(LEASE)}) ON CONFLICT (session)"
@@ -53,31 +65,31 @@ _WRITE_ITEM: Final = (
 )
 
 
-def reads(of: str, given: Any, chosen: Sequence[str] | None, *, locked: bool) -> list[Act]:
-    """The statements that read the lease, the time and the items of a session, for `read_intake`.
+def locks(session_id: str) -> list[Act]:
+    """The statements after which nobody else changes a session's intake until the transaction ends."""
+    return [(_LOCK_HEAD, (kept(session_id),)), (_LOCK_LEASE, (kept(session_id),))]
+
+
+def look(session_id: str, chosen: Sequence[str] | None) -> Act:
+    """The statement that reads a session's intake at one moment, for `read_intake`.
 
     `chosen` are the names of items that are read though they have ended; None: all of them.
     """
-    names = [kept(name) for name in chosen or ()]
-    return [
-        (_READ_LEASE.format(of=of) + (" FOR NO KEY UPDATE" if locked else ""), (given,)),
-        (f"SELECT {NOW}", (None,)),
-        (_READ_ITEMS.format(of=of), (given, chosen is None, names, names)),
-    ]
+    if chosen is None:
+        return _LOOK.format(items=_ALL), (None, kept(session_id))
+    names = [kept(name) for name in chosen]
+    return _LOOK.format(items=_CHOSEN), (None, names, names, kept(session_id))
 
 
 def read_intake(
-    session_id: str,
-    state: State,
-    time: Callable[[], float] | None,
-    found: Sequence[Rows],
-    chosen: Sequence[str] | None,
-) -> Intake:
-    """An intake from its rows; raises one of `UNREADABLE`, or `BadValue`, if one of them is damaged."""
-    leases, clock, items = found
-    lease, seq = (None, 0) if not leases else read_lease(_told_lease(leases[0]))
-    now = clock[0][0] if time is None else time()
-    return Intake(session_id, now, lease, seq, map(told_item, items), state, chosen)
+    session_id: str, rows: Rows, time: Callable[[], float] | None, chosen: Sequence[str] | None
+) -> tuple[int, Intake]:
+    """The session's number and its intake; raises one of `UNREADABLE`, or `BadValue`, if a row is damaged."""
+    ref, state, now, *first = rows[0]
+    held = tuple(first[: len(LEASE)])
+    lease, seq = (None, 0) if held[0] is None else read_lease(_told_lease(held))
+    items = [told_item(row[-len(ITEM) :]) for row in rows if row[-len(ITEM)] is not None]
+    return ref, Intake(session_id, now if time is None else time(), lease, seq, items, State(state), chosen)
 
 
 async def land(line: Line, schema: str, ref: int, intake: Intake, more: Iterable[Act]) -> None:

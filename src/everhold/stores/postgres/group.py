@@ -26,7 +26,7 @@ from everhold.core.intake import Intake
 from everhold.core.session import Head
 from everhold.ports.store import Change
 from everhold.stores.postgres.address import named
-from everhold.stores.postgres.door import LOCAL, Rows, land, read_intake, reads, sent
+from everhold.stores.postgres.door import LOCAL, Rows, land, locks, look, read_intake, sent
 from everhold.stores.postgres.land import (
     LAND,
     LAND_MANY,
@@ -331,10 +331,11 @@ class Group:
             await line.execute("ROLLBACK")
             return
         given = (LAND, one.addressed(self._readers(one, heads)))
-        (said,), *rows = await sent(line, self._schema, [given, *reads("%s", ref, change.named, locked=True)])
+        lock, looking = locks(change.id)[-1], look(change.id, change.named)
+        (said,), _, rows = await sent(line, self._schema, [given, lock, looking])
         if said[0] is not None:
             raise one.refusal(said[0])
-        intake = self._sound(lambda: read_intake(change.id, change.head.state, self._time(), rows, change.named))
+        _, intake = self._sound(lambda: read_intake(change.id, rows, self._time(), change.named))
         act(intake)
         telling = self._telling()
         told = [] if telling is None else [telling]

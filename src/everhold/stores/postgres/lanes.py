@@ -17,11 +17,12 @@ from typing import Any, Final, TypeVar
 from everhold.core.errors import BadValue, Overtaken, StoreDamaged, UnknownSession
 from everhold.core.intake import Intake
 from everhold.core.lease import Owner
-from everhold.core.session import SessionId, State
+from everhold.core.session import SessionId
 from everhold.ports.store import Duty
 from everhold.stores.lanes import DUTY, check, duty_row
 from everhold.stores.postgres.address import kept, read
-from everhold.stores.postgres.door import LOCAL, NOW, Act, Rows, land, read_intake, reads, sent, told_duty
+from everhold.stores.postgres.address import named as named_in
+from everhold.stores.postgres.door import LOCAL, NOW, Act, Rows, land, locks, look, read_intake, sent, told_duty
 from everhold.stores.postgres.hear import Ear
 from everhold.stores.postgres.line import LOCK_TIMEOUT, Line, Lines
 from everhold.stores.sealed import UNREADABLE
@@ -29,11 +30,6 @@ from everhold.stores.sealed import UNREADABLE
 T = TypeVar("T")
 
 _DUTY: Final = ", ".join(DUTY)
-_SESSION: Final = (
-    "SELECT h.ref, h.state FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref"
-    " WHERE s.id = %s AND s.deleted = 0"
-)
-_OF: Final = "(SELECT s.ref FROM everhold.session s WHERE s.id = %s AND s.deleted = 0)"
 _READY: Final = (
     f"WITH clock AS MATERIALIZED (SELECT {NOW} AS now), waiting AS (SELECT i.session, min(i.at) AS since"
     " FROM everhold.item i, clock WHERE i.state = 'waiting' AND i.available_at <= clock.now GROUP BY i.session)"
@@ -53,6 +49,7 @@ _NEXT_DUTY: Final = (
 )
 #: One row if this was not done before; who does it at the same moment is waited for.
 _RECEIPT: Final = "INSERT INTO everhold.receipt (id) VALUES (%s) ON CONFLICT DO NOTHING RETURNING 1"
+_ONE: Final = f"SELECT {_DUTY} FROM everhold.duty WHERE kind = %s AND id = %s"
 _DUE: Final = f"SELECT {_DUTY} FROM everhold.duty WHERE kind = %s AND due_at <= %s ORDER BY due_at, id LIMIT %s"
 _NAMED: Final = (
     f"SELECT {_DUTY} FROM everhold.duty WHERE kind = %s AND starts_with(id, %s) AND id > %s ORDER BY id LIMIT %s"
@@ -76,36 +73,28 @@ class Lanes:
     async def intake(
         self, session_id: str, act: Callable[[Intake], T], *, named: Sequence[str] = (), whole: bool = False
     ) -> T:
-        id, chosen = self._known(session_id), None if whole else named
-
-        async def look(line: Line) -> Intake:
-            snapshot = ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", ())
-            acts = [snapshot, (_SESSION, (id,)), *reads(_OF, id, chosen, locked=False), ("COMMIT", ())]
-            _, session, *rest, _ = await sent(line, self.schema, acts)
-            return self._seen(session_id, session, rest, chosen)[1]
+        self._known(session_id)
+        chosen = None if whole else named
+        looking = look(session_id, chosen)
 
         async def change(line: Line) -> T:
-            lock = (f"{_SESSION} FOR NO KEY UPDATE OF h", (id,))
-            acts = [("BEGIN", ()), self._local(), lock, *reads(_OF, id, chosen, locked=True)]
-            _, _, session, *rest = await sent(line, self.schema, acts)
-            ref, fresh = self._seen(session_id, session, rest, chosen)
+            begin = [("BEGIN", ()), self._local(), *locks(session_id), looking]
+            ref, fresh = self._seen(session_id, (await sent(line, self.schema, begin))[-1], chosen)
             said = act(fresh)
             lasting = [self._local(lasting=True)] if fresh.lasting else []
-            await land(line, self.schema, ref, fresh, [*lasting, *self._tell()])
+            told = self._tell() if fresh.written or fresh.holder is None else []
+            await land(line, self.schema, ref, fresh, [*lasting, *told])
             return said
 
-        given = await self._lines.insisting(look)
+        _, given = self._seen(session_id, await self._said(*looking), chosen)
         said = act(given)  # most looks change nothing, and take no lock
         return await self._lines.insisting(change) if given.moved or given.written else said
 
-    def _seen(
-        self, session_id: str, session: Rows, rest: Sequence[Rows], chosen: Sequence[str] | None
-    ) -> tuple[int, Intake]:
-        if not session:
+    def _seen(self, session_id: str, rows: Rows, chosen: Sequence[str] | None) -> tuple[int, Intake]:
+        if not rows:
             raise UnknownSession(session_id, self.where)
-        ref, state = session[0]
         try:
-            return ref, read_intake(session_id, State(state), self.time, rest, chosen)
+            return read_intake(session_id, rows, self.time, chosen)
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 
@@ -122,39 +111,42 @@ class Lanes:
         """The time, if it is not the server's."""
         return None if self.time is None else float(self.time())
 
-    async def _once(self, acts: Sequence[Act]) -> list[Rows]:
-        """Send statements that may be sent twice, in a transaction of their own, and tell the others."""
-        all_of_them = [("BEGIN", ()), self._local(), *acts, *self._tell(), ("COMMIT", ())]
-        said = await self._lines.insisting(lambda line: sent(line, self.schema, all_of_them))
-        return said[2 : 2 + len(acts)]
+    async def _once(self, act: Act, *, tells: bool) -> Rows:
+        """Say something that may be said twice, in a transaction of its own."""
+        acts = [("BEGIN", ()), self._local(), act, *(self._tell() if tells else ()), ("COMMIT", ())]
+        return (await self._lines.insisting(lambda line: sent(line, self.schema, acts)))[2]
 
-    async def _said(self, statement: str, *values: Any) -> Rows:
+    async def _said(self, statement: str, values: tuple[Any, ...]) -> Rows:
         """What a single statement that changes nothing says."""
-        return (await self._lines.insisting(lambda line: sent(line, self.schema, [(statement, values)])))[0]
+
+        async def act(line: Line) -> Rows:
+            return await (await line.execute(named_in(statement, self.schema), values)).fetchall()
+
+        return await self._lines.insisting(act)
 
     async def ready(self, limit: int) -> builtins.list[SessionId]:
-        return [SessionId(read(id)) for (id,) in await self._said(_READY, self._moment(), limit)]
+        return [SessionId(read(id)) for (id,) in await self._said(_READY, (self._moment(), limit))]
 
     async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
         now, (incarnation, name) = self._moment(), _owner(owner)
-        (rows,) = await self._once([(_KEEP, (now, float(ttl), incarnation, name, now))])
+        rows = await self._once((_KEEP, (now, float(ttl), incarnation, name, now)), tells=False)
         return [SessionId(read(id)) for (id,) in rows]
 
     async def leave(self, owner: Owner) -> None:
-        await self._once([(_LEAVE, _owner(owner))])
+        await self._once((_LEAVE, _owner(owner)), tells=True)
 
     # ---- duties
 
     async def duty(self, kind: str, id: str) -> Duty | None:
-        rows = await self._said(f"SELECT {_DUTY} FROM everhold.duty WHERE kind = %s AND id = %s", kept(kind), kept(id))
+        rows = await self._said(_ONE, (kept(kind), kept(id)))
         return next(iter(self._duties(rows)), None)
 
     async def duties(
         self, kind: str, *, due: float | None = None, prefix: str = "", after: str = "", limit: int = 100
     ) -> builtins.list[Duty]:
         if due is not None:
-            return self._duties(await self._said(_DUE, kept(kind), float(due), limit))
-        return self._duties(await self._said(_NAMED, kept(kind), kept(prefix), kept(after), limit))
+            return self._duties(await self._said(_DUE, (kept(kind), float(due), limit)))
+        return self._duties(await self._said(_NAMED, (kept(kind), kept(prefix), kept(after), limit)))
 
     def _duties(self, rows: Rows) -> builtins.list[Duty]:
         try:
@@ -180,7 +172,7 @@ class Lanes:
         await self._lines.insisting(act)
 
     async def next_duty(self, after: float = -1.0) -> float | None:
-        found: float | None = (await self._said(_NEXT_DUTY, after, after))[0][0]
+        found: float | None = (await self._said(_NEXT_DUTY, (after, after)))[0][0]
         return found
 
 

@@ -46,14 +46,21 @@ def read(run: Run, ref: int, session_id: str, state: State, now: float, named: S
     """One session's intake; raises `ValueError` if a row is damaged."""
     found = run(f"SELECT {_LEASE} FROM lease WHERE session = ?", (ref,)).fetchone()
     lease, seq = (None, 0) if found is None else read_lease(found)
-    rows: list[Any] = []
-    if found is not None:
-        which = (
-            "1" if whole else f"(state = 'waiting' OR id IN ({_marks(len(named))}) OR key IN ({_marks(len(named))}))"
-        )
-        given = () if whole else (*named, *named)
-        rows = run(f"SELECT {_ITEM} FROM item WHERE session = ? AND {which}", (ref, *given)).fetchall()
+    rows = [] if found is None else _items(run, ref, named, whole)
     return Intake(session_id, now, lease, seq, map(read_item, rows), state, None if whole else named)
+
+
+def _items(run: Run, ref: int, named: Sequence[str], whole: bool) -> list[Any]:
+    """Rows of items; what has ended is only looked for by name, however much of it there is."""
+    if whole:
+        return run(f"SELECT {_ITEM} FROM item WHERE session = ?", (ref,)).fetchall()
+    # Without the hint SQLite reads all of the session's rows, and filters them.
+    waiting = f"SELECT {_ITEM} FROM item INDEXED BY item_open WHERE session = ? AND state = 'waiting'"
+    if not named:
+        return run(waiting, (ref,)).fetchall()
+    of = f"SELECT {_ITEM} FROM item WHERE session = ?"
+    each = (waiting, f"{of} AND id IN ({_marks(len(named))})", f"{of} AND key IN ({_marks(len(named))})")
+    return run(" UNION ".join(each), (ref, ref, *named, ref, *named)).fetchall()
 
 
 def write(run: Run, ref: int, intake: Intake) -> None:

@@ -36,6 +36,7 @@ CREATE TABLE everhold.item (
   UNIQUE (session, key)
 );
 CREATE INDEX item_waiting ON everhold.item (available_at, session) WHERE state = 'waiting';
+CREATE INDEX item_open ON everhold.item (session) WHERE state = 'waiting';
 
 CREATE TABLE everhold.duty (
   kind    text COLLATE "C" NOT NULL,

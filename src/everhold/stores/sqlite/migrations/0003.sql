@@ -36,6 +36,7 @@ CREATE TABLE item (
   UNIQUE (session, key)
 ) WITHOUT ROWID;
 CREATE INDEX item_waiting ON item (available_at, session) WHERE state = 'waiting';
+CREATE INDEX item_open ON item (session) WHERE state = 'waiting';
 
 CREATE TABLE duty (
   kind    TEXT NOT NULL,
