@@ -202,7 +202,7 @@ class Caretaker:
         """Release what the dead hold, and forget those who died long ago."""
         self._buried -= found.living
         for worker in found.dead:
-            if worker.id not in self._buried:
+            if worker.id not in self._buried and not worker.expired:  # else its leases have ended with it
                 self._buried.add(worker.id)
                 await self._sessions.store.leave(owner(worker))
             if worker.age > MOURNING:

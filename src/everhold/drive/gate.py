@@ -135,6 +135,8 @@ class Gate:
         while moved:
             moved = False
             for session_id in self._in_turn():
+                if session_id not in self._sessions and self.full:
+                    break  # those in work do not overtake it: else one that always works would keep it out
                 queue = self._waiting[session_id]
                 chosen = next((one for one in queue if not one[1].done() and self._fits(one[0])), None)
                 if chosen is not None:
@@ -156,8 +158,6 @@ class Gate:
         self.began(job.session)
 
     def _fits(self, job: Job) -> bool:
-        if job.session not in self._sessions and self.full:
-            return False
         if self._limits.session is not None and self._sessions[job.session] >= self._limits.session:
             return False
         return all(self._running[place] < self._most(place) for place in self._places(job))

@@ -1,5 +1,6 @@
 """Who is alive: what a process id says, and where it says nothing."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -55,3 +56,50 @@ async def test_a_process_of_another_container_lives_until_its_time_is_over(dead,
         assert "near" not in (await runtime._dispatch.census()).living
         clock.advance(TTL)
         assert "far" not in (await runtime._dispatch.census()).living
+
+
+def test_a_census(dead):
+    """The living and the dead, who of them is near, and when the next one is taken for dead."""
+    here = alive.here()
+    rows = [
+        Worker("me", here, os.getpid(), 10.0, 99.0),
+        Worker("near", here, os.getppid(), 10.0, 4.0),
+        Worker("far", "elsewhere/", dead, 30.0, 27.5),
+        Worker("gone", here, dead, 10.0, 0.0),
+        Worker("late", "elsewhere/", 1, 10.0, 10.0),
+    ]
+    found = alive.census(rows, "me")
+    assert found.living == {"me", "near", "far"}
+    assert [row.id for row in found.dead] == ["gone", "late"]
+    assert found.near == {os.getppid()}
+    assert found.next == 2.5
+    assert alive.census([], "me") == alive.Census(frozenset({"me"}), (), frozenset(), None)
+
+
+async def test_the_end_of_a_process_is_heard():
+    """Of one that is watched, at once; of one that is not watched any more, nothing."""
+    ended = asyncio.Event()
+    vigil = alive.Vigil(ended.set)
+    one, two = (subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2))
+    vigil.watch([one.pid, two.pid, os.getpid()])
+    assert not vigil.ended()
+    vigil.watch([one.pid])
+    two.communicate(b"\n")
+    assert not ended.is_set()
+    one.communicate(b"\n")
+    if not vigil.blind:
+        await asyncio.wait_for(ended.wait(), 60)
+    vigil.close()
+
+
+async def test_where_the_system_does_not_tell(monkeypatch):
+    """Without such a thing the caretaker has to ask."""
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
+    vigil = alive.Vigil(lambda: None)
+    one = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    vigil.watch([one.pid])
+    assert vigil.blind and not vigil.ended()
+    one.communicate(b"\n")
+    assert vigil.ended()
+    vigil.close()
+    assert not vigil.blind

@@ -8,7 +8,7 @@ from everhold.core.errors import Overtaken
 from everhold.core.query import Kind
 from everhold.core.session import SessionId, State
 from everhold.core.status import Raised, Returned, Stopped
-from everhold.ports.store import Change, Effect, Letter, Store, Worker
+from everhold.ports.store import NOBODY, Change, Effect, Letter, Store, Worker
 from everhold.testing.conformance.build import ask, begin, birth, end, head, mark, move, start, step
 from everhold.testing.conformance.room import Room
 
@@ -212,6 +212,17 @@ class DueRoom(Room):
         assert record.effects == effects
         assert await store.orphans({"ada", "bob"}) == []
         assert await store.orphans({"ada"}) == await store.orphans(set()) == ["s-1"]
+
+    async def test_what_nobody_has_begun_is_an_orphan(self, store: Store) -> None:
+        """Work that is marked as nobody's waits for whoever comes, whoever lives."""
+        record = await begin(store, "s-1", ask(0, Kind.CALL))
+        record = await mark(store, record, effects=[Effect(0, NOBODY, 1.0)])
+
+        assert record.effects == [Effect(0, NOBODY, 1.0)]
+        assert await store.orphans({"ada"}) == ["s-1"]
+
+        await mark(store, record, effects=[Effect(0, "ada", 2.0)])
+        assert await store.orphans({"ada"}) == []
 
     async def test_a_recorded_outcome_is_no_orphan(self, store: Store) -> None:
         """The mark goes with the change that records the outcome."""

@@ -11,7 +11,7 @@ from everhold.fronts.cli.app import GROUPS
 from .conftest import EVERYTHING, Cli
 
 #: Tried elsewhere: the demo takes seconds, and the others have tests of their own.
-ELSEWHERE = {"chat", "command", "demo", "mcp", "pkg", "send"}
+ELSEWHERE = {"chat", "command", "demo", "mcp", "pkg", "send", "worker"}
 
 
 @pytest.fixture

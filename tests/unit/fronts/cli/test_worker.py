@@ -1,0 +1,70 @@
+"""`everhold worker`: what it prints, how it exits, and what it refuses."""
+
+import json
+
+import pytest
+
+from everhold.core.errors import BadSetting
+from everhold.fronts.cli.worker import _limits
+from everhold.fronts.wire import Exit
+from everhold.workers import Limits
+
+from .conftest import Cli
+
+
+def events(text: str) -> list[str]:
+    return [json.loads(line)["event"] for line in text.splitlines()]
+
+
+def test_once_with_nothing_to_do(cli: Cli) -> None:
+    """It exits with 0, and its last line says that nothing is left."""
+    said = cli("worker", "--once", "--json")
+    assert (said.code, said.err) == (Exit.OK, "")
+    assert events(said.out) == ["opened", "started", "stopped", "done"]
+    last = json.loads(said.out.splitlines()[-1])
+    assert (last["left"], last["moved"], last["next_due"]) == (0, 0, None)
+
+
+def test_once_tells_when_the_next_is_due(cli: Cli) -> None:
+    """A session whose time has not come is not left, but known."""
+    cli("run", "shop.py:naps", "--wait", "0")
+    last = json.loads(cli("worker", "--once", "--json").out.splitlines()[-1])
+    assert last["left"] == 0
+    assert last["next_due"] > 0
+
+
+def test_in_words(cli: Cli) -> None:
+    """One line for each event, which begins with its name."""
+    said = cli("worker", "--once", "shop.py:refund")
+    assert [line.split()[0] for line in said.out.splitlines()] == ["opened", "started", "stopped", "done"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (["--concurrency", "0"], "bad_setting", "concurrency"),
+        (["--limit", "many"], "bad_setting", "name=value"),
+        (["--limit", "x.y=1"], "bad_setting", "session, program.NAME and tool.NAME"),
+        (["--limit", "tool.y=none"], "bad_setting", "limits.tool.y"),
+        (["--lease-ttl", "0"], "bad_setting", "lease"),
+        (["--grace", "soon"], "usage", "duration"),
+        (["--poll", "0"], "bad_setting", "poll"),
+        (["--for", "5s"], "usage", "--once"),
+        (["nowhere.py:nobody"], "unknown_program", "nowhere"),
+    ],
+)
+def test_what_is_refused(cli: Cli, words: list[str], code: str, part: str) -> None:
+    """Before anything is worked on, with a code and words that name it."""
+    said = cli("worker", "--once", *words) if "--for" not in words else cli("worker", *words)
+    assert said.code == Exit.USAGE
+    assert f"[{code}]" in said.err
+    assert part in said.err
+    assert "started" not in said.out
+
+
+def test_limits_of_the_command_line() -> None:
+    assert _limits(()) is None
+    found = _limits(("session=2", "program.refund=3", "tool.llm=4", "tool.shop:pay=1"))
+    assert found == Limits(session=2, program={"refund": 3}, tool={"llm": 4, "shop:pay": 1})
+    with pytest.raises(BadSetting):
+        _limits(("session=-1",))
