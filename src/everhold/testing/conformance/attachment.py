@@ -122,7 +122,7 @@ class AttachmentRoom(Room):
         assert await refused(store, "s-1", made(b"own").id)
 
     async def test_what_is_kept_goes_with_its_session(self, store: Store) -> None:
-        """Another that keeps the same bytes still has them; a session made anew has nothing."""
+        """MA7: Another that keeps the same bytes still has them; a session made anew has nothing."""
         record = await end(store, await begin(store, "s-1"))
         await begin(store, "s-2")
         for session_id in ("s-1", "s-2"):

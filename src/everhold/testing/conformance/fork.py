@@ -28,7 +28,7 @@ class ForkRoom(Room):
     """A fork is a session whose first deliveries are another's."""
 
     async def test_a_fork_reads_what_it_shares(self, store: Store) -> None:
-        """A fork's journal is its origin's up to the fork point, then its own."""
+        """FA6: A fork's journal is its origin's up to the fork point, then its own."""
         origin = await grown(store, await begin(store, "s-1", ask(0)), 4)
 
         branched = await branch(store, origin, "s-2", 2)
@@ -164,7 +164,7 @@ class DeleteRoom(Room):
                 await store.delete(id, 1)
 
     async def test_what_a_fork_shares_is_kept(self, store: Store) -> None:
-        """The shared deliveries stay and are counted; the origin itself is hidden."""
+        """FA6: The shared deliveries stay and are counted; the origin itself is hidden."""
         origin = await grown(store, await begin(store, "s-1", ask(0), key="mine"), 5)
         branched = await branch(store, origin, "s-2", 3)
 
