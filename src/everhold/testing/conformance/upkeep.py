@@ -116,7 +116,7 @@ class ReclaimRoom(Room):
             await store.size("s-9")
 
     async def test_there_is_nothing_to_reclaim(self, store: Store) -> None:
-        """MA3: Deleting a session takes with it all that nobody else reads; so nothing is left, however often one asks."""
+        """MA3: Deleting a session takes with it all that nobody else reads; nothing is left, however often one asks."""
         record = await begin(store, "s-1", ask(0))
         await store.attach("s-1", made(b"early"), b"early", 1.0)
         record = await move(store, record, answers={0: "a"}, asked=[ask(1, Kind.INPUT)])
