@@ -16,7 +16,7 @@ from everhold.runtime import Runtime
 from everhold.stores.choice import store
 from tests.fault.victim import say
 
-INPUTS = 24
+INPUTS = 72
 
 
 @everhold.tool(rerun="safe")
@@ -65,6 +65,9 @@ async def told(path: str, told: str) -> None:
     """What is left: the stage of each input, which turns named it, and what still waits."""
     async with Runtime(store(path), llm=model) as runtime:
         session = await runtime.session(clerk, "chat")
+        status = await runtime.status(session.id)
+        if isinstance(status, everhold.Finished):  # three deaths over one call, say: whoever reads this knows
+            say("ended", status.outcome)
         while any(item.waits for item in await session.intake(all=True)):
             await asyncio.sleep(0.01)
         items = await session.intake(all=True)

@@ -101,8 +101,8 @@ class Agents(Archive):
 
     def _let_in(self: Any, ttl: float) -> None:
         """What waits for sessions is let in here, from now on."""
-        owner, tasks = self._dispatch.leases.owner, self._dispatch.tasks
-        self._drain = Drain(self._sessions, self._runner, owner, tasks, ttl=ttl, awake=self._recover)
+        owner, tasks, introduce = self._dispatch.leases.owner, self._dispatch.tasks, self._dispatch.introduce
+        self._drain = Drain(self._sessions, self._runner, owner, tasks, introduce, ttl=ttl, awake=self._recover)
         self._caretaker.chores.append(self._drain.look)
 
     async def _say(self: Any, session_id: str, said: dict[str, JSON]) -> None:

@@ -16,7 +16,7 @@ import asyncio
 import functools
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -62,12 +62,14 @@ class Drain:
         runner: Runner,
         owner: Owner,
         tasks: set[asyncio.Task[Any]],
+        introduce: Callable[[], Awaitable[None]],
         *,
         ttl: float = TTL,
         awake: bool = True,
     ) -> None:
         self._sessions, self._runner, self._store = sessions, runner, sessions.store
         self.owner, self._ttl = owner, ttl
+        self._introduce = introduce  # whoever holds a lease is known to live, or to have died
         self._awake = awake  # else nothing moves by itself here
         self._tasks = tasks  # of the house, which waits for them when it is closed
         self._running: dict[str, asyncio.Task[bool]] = {}
@@ -192,6 +194,7 @@ class Drain:
     async def _enter(self, live: Live) -> bool:
         """Claim, and hand over; returns whether anything was."""
         turn = None if is_idle(live.opened) else live.turns + 1
+        await self._introduce()
         claim = functools.partial(self._claim, secrets.token_hex(8), turn)
         held = await self._store.intake(live.id, claim)
         if held is None:
