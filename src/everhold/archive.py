@@ -27,6 +27,7 @@ from everhold.core.session import Birth, SessionId, State
 from everhold.core.status import PendingFilter, snapshot, snapshots
 from everhold.drive import redact as redaction
 from everhold.drive import transfer, view
+from everhold.drive.arguments import UNSET
 from everhold.drive.check import Checked, Report
 from everhold.drive.exported import Header
 from everhold.drive.keeper import Keeper
@@ -39,7 +40,6 @@ from everhold.packages.settings import Settings
 from everhold.ports.program import Clock
 from everhold.ports.store import Filter, Problem, Progress, Reclaimed, Store
 
-_UNSET: Any = msgspec.UNSET
 _LIVE = (State.RUNNING, State.PAUSED)
 
 
@@ -84,7 +84,7 @@ class Archive:
         self,
         session_id: str | None = None,
         *,
-        pending_filter: Any = _UNSET,
+        pending_filter: Any = UNSET,
         include_history: bool = False,
         limit: int = 100,
     ) -> dict[str, JSON]:

@@ -14,8 +14,6 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import msgspec
-
 from everhold import runtime as _async
 from everhold.agents import BlockingSession
 from everhold.answerers import Spec
@@ -28,6 +26,7 @@ from everhold.core.query import Usage
 from everhold.core.session import SessionId
 from everhold.core.status import OpenQuery, Status
 from everhold.drive.agent.agent import Agent
+from everhold.drive.arguments import UNSET
 from everhold.drive.explain import Explanation
 from everhold.packages.find import refuse_while_loading
 from everhold.ports.attachment import Attachment
@@ -39,7 +38,6 @@ from everhold.timetable import BlockingTimetable
 
 R = TypeVar("R")
 T = TypeVar("T")
-_UNSET: Any = msgspec.UNSET
 
 
 class _Thread:
@@ -152,7 +150,7 @@ class BlockingRuntime(BlockingTimetable):
     def answer(
         self,
         question: OpenQuery | str,
-        value: Any = _UNSET,
+        value: Any = UNSET,
         *,
         query_id: str | None = None,
         error: str | None = None,
@@ -233,7 +231,7 @@ class BlockingRuntime(BlockingTimetable):
         session_id: str,
         *,
         at: int | None = None,
-        answer: Any = _UNSET,
+        answer: Any = UNSET,
         query_id: str | None = None,
         key: str | None = None,
         title: str = "",
@@ -292,7 +290,7 @@ class BlockingRuntime(BlockingTimetable):
         self,
         session_id: str | None = None,
         *,
-        pending_filter: Any = _UNSET,
+        pending_filter: Any = UNSET,
         include_history: bool = False,
         limit: int = 100,
     ) -> dict[str, JSON]:

@@ -28,8 +28,6 @@ from everhold.core.budget import Budget
 from everhold.core.codec import JSON, plain
 from everhold.core.errors import (
     AnswerRefused,
-    BadArguments,
-    BadSetting,
     KeyConflict,
     NotAProgram,
     Waiting,
@@ -40,8 +38,20 @@ from everhold.core.query import Kind, Usage
 from everhold.core.schema import fit
 from everhold.core.session import Birth, Seed, SessionId, State, mint
 from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
+from everhold.drive.arguments import (
+    UNSET,
+    addressed,
+    budget_of,
+    given_to,
+    key_of,
+    kind_of,
+    state_of,
+    text_of,
+    texts_of,
+    usage_of,
+)
 from everhold.drive.caretaker import Caretaker
-from everhold.drive.dispatch import Dispatch, told
+from everhold.drive.dispatch import Dispatch
 from everhold.drive.ingress import Given
 from everhold.drive.runner import Runner
 from everhold.drive.sessions import Sessions
@@ -52,7 +62,6 @@ from everhold.packages.hosts import Hosts
 from everhold.packages.settings import Settings, prepare, settings
 from everhold.ports import resource
 from everhold.ports.program import Call, Clock
-from everhold.ports.said import Said
 from everhold.ports.store import Filter, Store
 from everhold.stores.choice import store as store_at
 from everhold.telling import Teller, Telling
@@ -63,7 +72,6 @@ R = TypeVar("R")
 
 #: Seconds after which an idle session leaves memory.
 IDLE: Final = 3 * 3600.0
-_UNSET: Any = msgspec.UNSET
 
 
 class SystemClock:
@@ -244,7 +252,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
     async def answer(
         self,
         question: OpenQuery | str,
-        value: Any = _UNSET,
+        value: Any = UNSET,
         *,
         query_id: str | None = None,
         error: str | None = None,
@@ -256,11 +264,11 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
         With a session's id and no `query_id`, the one open question is meant. Nothing changes unless it fits.
         """
-        counted = None if usage is None else _usage(usage)
-        if type(question) is OpenQuery and error is None and by is None and value is not _UNSET:
+        counted = None if usage is None else usage_of(usage)
+        if type(question) is OpenQuery and error is None and by is None and value is not UNSET:
             status = await self._runner.answer_open(question, value, counted)
         else:
-            session_id, given = _addressed(question, query_id, value, error, counted)
+            session_id, given = addressed(question, query_id, value, error, counted)
             status = await self._runner.answer(session_id, [given], None if by is None else plain(dict(by), "by"))
         return await self._after(status.session_id, status, wait) if self._sessions.jobs else status
 
@@ -276,13 +284,13 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
         A value may be `everhold.Said(value, usage=…)`, or an exception, which answers with an error.
         """
-        given = [_given(query_id, value) for query_id, value in answers.items()]
+        given = [given_to(query_id, value) for query_id, value in answers.items()]
         status = await self._runner.answer(session_id, given, None if by is None else plain(dict(by), "by"))
         return await self._after(session_id, status, wait)
 
     async def signal(self, session_id: str, name: str, value: JSON = None, *, wait: float | None = None) -> Status:
         """Send a message to a program; it is kept until the program receives it."""
-        status = await self._runner.signal(session_id, _text("name", name), value)
+        status = await self._runner.signal(session_id, text_of("name", name), value)
         return await self._after(session_id, status, wait)
 
     # ---- look
@@ -297,7 +305,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
     async def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
         """The open questions of all sessions, oldest first."""
-        wanted = None if kind is None else _kind(kind)
+        wanted = None if kind is None else kind_of(kind)
         rows = await self.store.inbox(kind=wanted, to=to, limit=limit)
         return [OpenQuery(birth.id, await self._in_full(birth.id, query), at) for birth, query, at in rows]
 
@@ -318,7 +326,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         states = () if state is None else (state,) if isinstance(state, str) else tuple(state)
         now = self.clock.now()
         wanted = Filter(
-            state=tuple(_state(name) for name in states),
+            state=tuple(state_of(name) for name in states),
             program=program,
             labels=dict(labels or {}),
             parent=None if parent is None else SessionId(parent),
@@ -334,7 +342,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
     async def cancel(self, session_id: str, reason: str = "") -> Status:
         """Stop a session and its children. The program sees CancelledError once."""
-        return await self._runner.cancel(session_id, _text("reason", reason))
+        return await self._runner.cancel(session_id, text_of("reason", reason))
 
     async def retry(self, session_id: str, *, wait: float | None = None) -> Status:
         """Go on from a failed session's last answer, under the code as it is now."""
@@ -345,7 +353,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         session_id: str,
         *,
         at: int | None = None,
-        answer: Any = _UNSET,
+        answer: Any = UNSET,
         query_id: str | None = None,
         key: str | None = None,
         title: str = "",
@@ -361,13 +369,13 @@ class Runtime(Agents, Telling, Timetable, Workers):
             origin,
             id=mint(now, self._dice(96)),
             created_at=now,
-            key=_key(key),
-            title=_text("title", title) or origin.title,
+            key=key_of(key),
+            title=text_of("title", title) or origin.title,
             parent=None,
             parent_query=0,
             seeds=[Seed(0, f"{self._dice(96):024x}")],
         )
-        given = None if answer is _UNSET else Given(query_id, answer)
+        given = None if answer is UNSET else Given(query_id, answer)
         status = await self._runner.fork(session_id, birth, at, given)
         return await self._after(birth.id, status, wait)
 
@@ -408,11 +416,11 @@ class Runtime(Agents, Telling, Timetable, Workers):
             args=call.args,
             created_at=now,
             seeds=[Seed(0, f"{self._dice(96):024x}")],
-            key=_key(key),
-            title=_text("title", title),
-            labels=_texts("labels", labels),
-            metadata=_texts("metadata", metadata),
-            budget=_budget(budget),
+            key=key_of(key),
+            title=text_of("title", title),
+            labels=texts_of("labels", labels),
+            metadata=texts_of("metadata", metadata),
+            budget=budget_of(budget),
             digest=program.digest,
             python=f"{sys.version_info[0]}.{sys.version_info[1]}",
             everhold=version(),
@@ -490,85 +498,6 @@ def _waiting(status: Status) -> Waiting:
     until = status.until if isinstance(status, Paused) else None
     words = "; ".join(status.waiting_for) if isinstance(status, Paused | Running) else ""
     return Waiting(status.session_id, queries, until, words)
-
-
-def _addressed(
-    question: OpenQuery | str, query_id: str | None, value: Any, error: str | None, usage: Usage | None
-) -> tuple[str, Given]:
-    if (value is _UNSET) == (error is None):
-        raise BadArguments("answer", "give a value or an error, one of the two")
-    if error is not None:
-        _text("error", error)
-    if isinstance(question, OpenQuery):
-        session_id: str = question.session_id
-        query_id = question.id
-    elif isinstance(question, str):
-        session_id = question
-    else:
-        raise BadArguments("answer", f"{question!r} is neither an open query nor a session id")
-    return session_id, Given(query_id, None if value is _UNSET else value, error, usage)
-
-
-def _given(query_id: str, value: Any) -> Given:
-    if isinstance(value, Said):
-        return Given(query_id, value.value, None, value.usage)
-    if isinstance(value, BaseException):
-        return Given(query_id, None, told(value)["message"])
-    return Given(query_id, value)
-
-
-def _usage(given: Usage | Mapping[str, int]) -> Usage:
-    if isinstance(given, Usage):
-        return given
-    try:
-        return msgspec.convert(dict(given), Usage)
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise BadArguments("usage", str(error)) from None
-
-
-def _budget(given: Budget | Mapping[str, int] | None) -> Budget | None:
-    if given is None or isinstance(given, Budget):
-        return given
-    try:
-        return Budget(**given)
-    except TypeError as error:
-        raise BadSetting("budget", str(error)) from None
-
-
-def _key(given: str | None) -> str | None:
-    if given is not None and not _text("key", given):
-        raise BadArguments("key", "a key is text, and not empty")
-    return given
-
-
-def _text(name: str, given: str) -> str:
-    if not isinstance(given, str):
-        raise BadArguments(name, f"{given!r} is not text")
-    plain(given, name)
-    return given
-
-
-def _texts(name: str, given: Mapping[str, str] | None) -> dict[str, str]:
-    texts = dict(given or {})
-    for key, value in texts.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise BadArguments(name, f"{key!r}: {value!r} is not text for text")
-    plain(texts, name)
-    return texts
-
-
-def _kind(name: str) -> Kind:
-    try:
-        return Kind(name)
-    except ValueError:
-        raise BadSetting("kind", f"{name!r} is none of {', '.join(Kind)}") from None
-
-
-def _state(name: str) -> State:
-    try:
-        return State(name)
-    except ValueError:
-        raise BadSetting("state", f"{name!r} is none of {', '.join(State)}") from None
 
 
 def _info(birth: Birth, head: Any) -> Info:

@@ -1,0 +1,102 @@
+"""What callers give, read and checked: each says what is wrong with it before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.budget import Budget
+from everhold.core.codec import plain
+from everhold.core.errors import BadArguments, BadSetting
+from everhold.core.query import Kind, Usage
+from everhold.core.session import State
+from everhold.core.status import OpenQuery
+from everhold.drive.dispatch import told
+from everhold.drive.ingress import Given
+from everhold.ports.said import Said
+
+#: What stands where nothing was given.
+UNSET: Final[Any] = msgspec.UNSET
+
+
+def addressed(
+    question: OpenQuery | str, query_id: str | None, value: Any, error: str | None, usage: Usage | None
+) -> tuple[str, Given]:
+    """Whom an answer is for, and what it says."""
+    if (value is UNSET) == (error is None):
+        raise BadArguments("answer", "give a value or an error, one of the two")
+    if error is not None:
+        text_of("error", error)
+    if isinstance(question, OpenQuery):
+        session_id: str = question.session_id
+        query_id = question.id
+    elif isinstance(question, str):
+        session_id = question
+    else:
+        raise BadArguments("answer", f"{question!r} is neither an open query nor a session id")
+    return session_id, Given(query_id, None if value is UNSET else value, error, usage)
+
+
+def given_to(query_id: str, value: Any) -> Given:
+    """An answer as `answer_many` takes it."""
+    if isinstance(value, Said):
+        return Given(query_id, value.value, None, value.usage)
+    if isinstance(value, BaseException):
+        return Given(query_id, None, told(value)["message"])
+    return Given(query_id, value)
+
+
+def usage_of(given: Usage | Mapping[str, int]) -> Usage:
+    if isinstance(given, Usage):
+        return given
+    try:
+        return msgspec.convert(dict(given), Usage)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise BadArguments("usage", str(error)) from None
+
+
+def budget_of(given: Budget | Mapping[str, int] | None) -> Budget | None:
+    if given is None or isinstance(given, Budget):
+        return given
+    try:
+        return Budget(**given)
+    except TypeError as error:
+        raise BadSetting("budget", str(error)) from None
+
+
+def key_of(given: str | None) -> str | None:
+    if given is not None and not text_of("key", given):
+        raise BadArguments("key", "a key is text, and not empty")
+    return given
+
+
+def text_of(name: str, given: str) -> str:
+    if not isinstance(given, str):
+        raise BadArguments(name, f"{given!r} is not text")
+    plain(given, name)
+    return given
+
+
+def texts_of(name: str, given: Mapping[str, str] | None) -> dict[str, str]:
+    texts = dict(given or {})
+    for key, value in texts.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise BadArguments(name, f"{key!r}: {value!r} is not text for text")
+    plain(texts, name)
+    return texts
+
+
+def kind_of(name: str) -> Kind:
+    try:
+        return Kind(name)
+    except ValueError:
+        raise BadSetting("kind", f"{name!r} is none of {', '.join(Kind)}") from None
+
+
+def state_of(name: str) -> State:
+    try:
+        return State(name)
+    except ValueError:
+        raise BadSetting("state", f"{name!r} is none of {', '.join(State)}") from None
