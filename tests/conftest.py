@@ -28,6 +28,11 @@ for one, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT,
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
+#: What a run of all tests chooses by: what needs a quiet machine may be left to another run.
+MAIN = ("not soak and not alone", "not soak")
+PASSED: set[str] = set()
+MISSED = pytest.StashKey[list[str]]()
+
 
 def pytest_collection_finish() -> None:
     """From here on no bytecode is written: tests change files faster than it notices. What is here now stays here."""
@@ -49,16 +54,52 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that shows what docs/reference/coverage.md says it shows has to run: one that is skipped has failed."""
+    """A test that shows what a table of docs/reference says it shows has to run: one that is skipped has failed."""
     report = yield
     if report.skipped:
+        from tools.invariants import bare, named
         from tools.rows import mended, shown
 
-        named = {test for tests in (*shown().values(), *mended().values()) for test in tests}
-        if item.nodeid.partition("[")[0] in named:
-            report.outcome = "failed"
-            report.longrepr = f"{item.nodeid} was skipped, and docs/reference/coverage.md says that it shows something"
+        covers = {test for tests in (*shown().values(), *mended().values()) for test in tests}
+        for page, tests in (("coverage.md", covers), ("invariants.md", named())):
+            if bare(item.nodeid) in tests:
+                report.outcome = "failed"
+                report.longrepr = f"{item.nodeid} was skipped, and docs/reference/{page} says that it shows something"
     return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" and report.passed:
+        PASSED.add(report.nodeid)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """After a run of all tests: each that docs/reference/invariants.md names has run and passed, or the run failed."""
+    if _is_whole(session) and _missed():
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        session.config.stash[MISSED] = _missed()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for name in config.stash.get(MISSED, ()):
+        terminalreporter.write_line(f"MISSED {name}: named by docs/reference/invariants.md, and it did not pass here")
+
+
+def _is_whole(session: pytest.Session) -> bool:
+    """Whether this was the run of all tests, as `make test` does it, and went to its end."""
+    config = session.config
+    option = config.option
+    ours = not hasattr(config, "workerinput") and config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    chosen = option.keyword or option.deselect or option.collectonly or getattr(option, "lf", False)
+    ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    stopped = session.shouldstop or session.shouldfail
+    return ours and option.markexpr in MAIN and ended and not (chosen or stopped)
+
+
+def _missed() -> list[str]:
+    from tools.invariants import missed
+
+    return missed(PASSED)
 
 
 @pytest.fixture(scope="session")
