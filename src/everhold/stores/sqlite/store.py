@@ -254,9 +254,11 @@ class SQLiteStore(Lanes, Upkeep):
 
     async def due(self, now: float, limit: int) -> builtins.list[SessionId]:
         statement = (
-            "SELECT s.id FROM session s JOIN (SELECT ref, due_at FROM head_1 WHERE due_at <= ? AND state IN"
-            " ('running', 'paused') UNION SELECT ref, due_at FROM head_1 WHERE mail > 0 AND state IN"
-            " ('running', 'paused')) h ON h.ref = s.ref WHERE s.deleted = 0 ORDER BY h.due_at LIMIT ?"
+            "SELECT s.id FROM session s JOIN (SELECT ref, min(since) AS since FROM"
+            " (SELECT ref, due_at AS since FROM head_1 WHERE due_at <= ? AND state IN ('running', 'paused') UNION ALL"
+            " SELECT ref, (SELECT min(at) FROM letter WHERE session = ref) FROM head_1 WHERE mail > 0 AND state IN"
+            " ('running', 'paused')) GROUP BY ref) h ON h.ref = s.ref"
+            " WHERE s.deleted = 0 ORDER BY h.since, h.ref LIMIT ?"
         )
         with self._reading():
             return [SessionId(row[0]) for row in self._run(statement, (now, limit))]
@@ -271,7 +273,7 @@ class SQLiteStore(Lanes, Upkeep):
     async def orphans(self, alive: set[str]) -> builtins.list[SessionId]:
         with self._reading():
             rows = self._run(
-                "SELECT DISTINCT s.id, e.worker FROM effect e JOIN session s ON s.ref = e.session"
+                "SELECT s.id, e.worker FROM effect e JOIN session s ON s.ref = e.session ORDER BY e.since, s.ref"
             ).fetchall()
         return list(dict.fromkeys(SessionId(row[0]) for row in rows if row[1] not in alive))
 

@@ -158,6 +158,24 @@ class DueRoom(Room):
         assert await store.due(50.0, 2) == ["s-2", "s-3"]
         assert await store.due(50.0, 0) == []
 
+    async def test_letters_wait_in_one_line_with_moments(self, store: Store) -> None:
+        """Who waits longest comes first, whatever for: neither letters nor moments keep the others out."""
+        for id, at in [("s-1", 30.0), ("s-2", 10.0)]:
+            await mark(store, await begin(store, id), tip={"due_at": at})
+        for id, at in [("s-3", 20.0), ("s-4", 40.0)]:
+            await mark(store, await begin(store, id), letters=[Letter("signal", 1, at)], tip={"mail": 1})
+
+        assert await store.due(50.0, 9) == ["s-2", "s-3", "s-1", "s-4"]
+        assert await store.due(50.0, 2) == ["s-2", "s-3"]
+
+    async def test_the_longest_orphaned_is_first(self, store: Store) -> None:
+        """Who lost a worker longest ago is taken up first."""
+        for id, since in [("s-1", 3.0), ("s-2", 1.0), ("s-3", 2.0)]:
+            record = await begin(store, id, ask(0, Kind.CALL))
+            await mark(store, record, effects=[Effect(0, "ada", since)])
+
+        assert await store.orphans(set()) == ["s-2", "s-3", "s-1"]
+
     async def test_letters_are_due_at_once(self, store: Store) -> None:
         """A session with letters is due whatever the time, until they are read."""
         record = await begin(store, "s-1")
