@@ -239,6 +239,52 @@ async def test_pictures_are_said_as_they_were_sent(again):
         assert len(model.shown) == 1
 
 
+async def test_taking_back_concerns_one_session():
+    """S21, S22: What waits elsewhere under the same names stays, whether one or all that follow are taken back."""
+    async with opened() as runtime:
+        one, two = await under_way(runtime, "one"), await under_way(runtime, "two")
+        for session in (one, two):
+            for key in "abc":
+                await session.enqueue(key, key=key)
+        assert [cancelled.outcome for cancelled in await one.cancel("a")] == [Cancel.CANCELLED]
+        assert [cancelled.name for cancelled in await one.cancel_from("b")] == ["b", "c"]
+        assert await one.intake() == []
+        assert [item.id for item in await two.intake()] == ["a", "b", "c"]
+
+
+async def test_an_end_comes_with_the_end():
+    """S18: While an input waits or its turn runs it has no end; afterwards it has, and the receipt of its turn."""
+    async with opened() as runtime:
+        session = await under_way(runtime)
+        await session.enqueue("And then?", key="k")
+        for stage in ("waiting", "in_turn"):
+            where = await session.input("k")
+            assert (where.stage, where.settled) == (stage, None)
+            assert stage == "in_turn" or (where.item.state, where.item.end) == (ItemState.WAITING, None)
+            await answered(runtime, session, "Done.")
+        where = await session.input("k")
+        assert (where.stage, where.settled.input, where.item.state) == ("settled", "k", ItemState.COMPLETED)
+        assert where.item.end is not None
+
+
+async def test_a_fork_has_cost_what_its_own_way_has_cost(again):
+    """FA6: What it shares counts for it too, what either does afterwards is its own; also opened again."""
+    clock, told = ManualClock(), {}
+    async with opened(on=again(), clock=clock, llm=echoes) as runtime:
+        session = await runtime.session(echo, "chat")
+        for said in ("one", "two", "three"):
+            await session.send(said)
+        fork = await session.fork(1, key="fork")
+        await fork.send("other")
+        for each in (session, fork):
+            told[each.id] = (await each.usage()).total.total
+        assert [*told.values()] == [36, 24]
+        await runtime.delete(session.id)
+    async with opened(on=again(), clock=clock, llm=echoes) as runtime:
+        fork = await runtime.session(echo, "fork")
+        assert (await fork.usage()).total.total == told[fork.id]
+
+
 async def test_taking_back_where_nothing_waits():
     """S20, S24, S25: What waits is over at once when it is taken back; what has ended stays; nothing is nothing."""
     async with opened(llm=Scripted("Hello.")) as runtime:

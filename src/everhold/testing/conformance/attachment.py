@@ -21,9 +21,9 @@ def made(data: bytes, media_type: str = "text/plain") -> Attachment:
 
 
 async def refused(store: Store, session_id: str, id: str) -> bool:
-    with pytest.raises(UnknownAttachment):
+    with pytest.raises(UnknownAttachment) as told:
         await store.attachment(session_id, id)
-    return True
+    return told.value.attachment_id == id
 
 
 class AttachmentRoom(Room):
