@@ -28,9 +28,7 @@ class InputEnded(StateError):
     hint = "It never entered the conversation, and never will. Say it again under another key."
 
     def __init__(self, session_id: str, input_id: str, state: str, reason: str = "") -> None:
-        super().__init__(
-            f"input {input_id!r} of session {session_id!r} is {state}" + (f": {reason}" if reason else "")
-        )
+        super().__init__(f"input {input_id!r} of session {session_id!r} is {state}" + (f": {reason}" if reason else ""))
         self.session_id, self.input_id, self.state, self.reason = session_id, input_id, state, reason
 
 
