@@ -88,5 +88,6 @@ $(VENV)/base.stamp: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing everhold and the tools into $(VENV), a minute the first time"
-	@$(PIP) --editable '.[dev]'
+	@$(PIP) --no-compile --editable '.[dev]'
+	@-$(BIN)/python -m compileall -q -q -j $(JOBS) $(VENV)/lib
 	@touch $(VENV)/base.stamp $@
