@@ -1,6 +1,7 @@
 """Every invariant of the table is shown by tests that are there and that run, or says why it does not apply."""
 
 import os
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -35,6 +36,12 @@ def one_of_all(folder: Path) -> list[str]:
     """The options of a run of all tests, of which only one is done."""
     (folder / "all_but_one.py").write_text(ALL_BUT_ONE)
     return ["-p", "all_but_one", "-o", "testpaths=tests/docs/test_invariants.py"]
+
+
+def make_test() -> list[str]:
+    """The options with which `make test` runs all tests but those of the core and those that need a quiet machine."""
+    (line,) = (line for line in (ROOT / "Makefile").read_text().splitlines() if "--dist loadgroup" in line)
+    return shlex.split(line.replace("$(PYTEST)", "").replace("$(JOBS)", "1"))
 
 
 def test_no_id_is_missing_or_doubled() -> None:
@@ -112,10 +119,10 @@ def test_a_row_that_does_not_apply_is_told_so(monkeypatch: pytest.MonkeyPatch) -
     assert invariants.counted() == "3 invariants: 2 are shown by tests, 1 do not apply."
 
 
-@pytest.mark.parametrize("jobs", ["0", "1"])
-def test_a_run_of_all_tests_fails_if_one_of_the_table_did_not_run(tmp_path: Path, jobs: str) -> None:
-    """In one process, and where others do the work."""
-    whole = ran(*one_of_all(tmp_path), "-n", jobs, PYTHONPATH=str(tmp_path))
+@pytest.mark.parametrize("options", [["-n", "0"], make_test()], ids=["alone", "make test"])
+def test_a_run_of_all_tests_fails_if_one_of_the_table_did_not_run(tmp_path: Path, options: list[str]) -> None:
+    """In one process, and as `make test` has others do the work."""
+    whole = ran(*one_of_all(tmp_path), *options, PYTHONPATH=str(tmp_path))
     assert whole.returncode == 1, whole.stdout
     assert "1 passed" in whole.stdout
     assert whole.stdout.count("MISSED ") == len(named())
