@@ -255,6 +255,26 @@ async def test_a_waiting_process_hears_again_after_a_restart(postgres):
         assert await one.changed()
 
 
+async def test_a_slow_commit_is_told_when_it_has_landed(postgres):
+    """What another process is told in between does not stand for what lands after it."""
+    url = fresh(postgres)
+    async with opened(PostgresStore(url)) as one, opened(PostgresStore(url)) as two:
+        held = await begin(two, "s-held", ask(0))
+        woken = asyncio.Event()
+        one.listen(woken.set)
+        while one.stats()["hears"] != "by notifications":
+            await asyncio.sleep(0.01)
+        with psycopg.connect(postgres.url) as stranger:
+            stranger.execute("SELECT 1 FROM everhold.head_1 WHERE ref = %s FOR UPDATE", (held.head.ref,))
+            await begin(two, "s-1")  # of which others are told at once
+            landing = asyncio.ensure_future(two.commit(step(held, answers={0: "a"}), 1))
+            await asyncio.sleep(0.3)
+            woken.clear()
+        await in_time(landing)
+
+        await in_time(woken.wait())
+
+
 # ---- many processes
 
 

@@ -44,6 +44,7 @@ class Leases:
         self._taking: dict[str, asyncio.Lock] = {}
         self._renewed = 0.0
         self.lost: Callable[[str], None] = lambda session_id: None  # told of each that was not renewed
+        self.freed: Callable[[], None] = lambda: None  # told when something waits for a session that was given back
 
     def __len__(self) -> int:
         return len(self._held)
@@ -85,8 +86,14 @@ class Leases:
         if hold.takes:
             return
         del self._held[session_id]
+
+        def act(intake: Intake) -> bool:
+            intake.release(hold.fence)
+            return bool(intake.waiting())
+
         try:
-            await self._store.intake(session_id, lambda intake: intake.release(hold.fence))
+            if await self._store.intake(session_id, act):
+                self.freed()  # it came while the session was held, when nobody could let it in
         except EverholdError as error:  # it was deleted, or the store is away: then time releases it
             log.debug("the lease of session %s was not released: %s", session_id, error)
 

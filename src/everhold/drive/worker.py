@@ -158,7 +158,7 @@ class Worker:
         if self._caretaker.started:
             await self._caretaker.stop()
         self._leases.timings = self._timings
-        self._leases.lost = self._lost
+        self._leases.lost, self._leases.freed = self._lost, self._caretaker.poke
         self._gate.began = self._began
         self._dispatch.gate, self._caretaker.crew = self._gate, self
         await self._dispatch.introduce()

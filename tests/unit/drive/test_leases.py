@@ -10,6 +10,7 @@ from everhold.drive.leases import Leases
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
 from everhold.testing.conformance.build import begin
+from everhold.testing.conformance.lanes import put, said
 
 TTL = 9.0
 
@@ -146,3 +147,14 @@ async def test_leaving_releases_all(house):
     await house.ours.leave()
     assert [(await house.lease(id)).released for id in ("s-1", "s-2")] == [True, True]
     assert len(house.ours) == 0
+
+
+async def test_what_came_while_it_was_held_is_told_when_it_is_given_back(house):
+    """Nobody could let it in before, and nobody is woken again."""
+    freed = []
+    house.ours.freed = lambda: freed.append(1)
+    async with house.ours.held("s-1"), house.ours.held("s-2"):
+        await put(house.store, said("i-1"), id="s-2")
+        await house.ours.release("s-1")
+        assert freed == []
+    assert freed == [1]

@@ -76,6 +76,7 @@ class Group:
         *,
         durability: str,
         telling: Telling,
+        later: Callable[[], None],
         time: Callable[[], Callable[[], float] | None],
     ) -> None:
         self._lines = lines
@@ -83,6 +84,7 @@ class Group:
         self._where = lines.where
         self._durability = durability
         self._telling = telling  # a statement that tells other processes, when it is time to
+        self._later = later  # tells them soon, of what has landed without
         self._time = time  # the clock, if it is not the server's
         self._queue: list[Landing] = []
         self._wake = asyncio.Event()
@@ -283,7 +285,9 @@ class Group:
         local = self._lines.pooled or (durable and self._durability != "power")
         telling = self._telling()
         if len(acts) == 1 and telling is None and not local:
-            return [await line.execute(*acts[0])]
+            cursors = [await line.execute(*acts[0])]
+            self._later()
+            return cursors
         async with line.pipeline():
             await line.execute("BEGIN")
             if local:
@@ -292,6 +296,8 @@ class Group:
             if telling is not None:
                 await line.execute(*telling)
             await line.execute("COMMIT")
+        if telling is None:
+            self._later()
         return cursors
 
     async def _posted(self, line: Line, one: Landing) -> Any:
@@ -308,6 +314,8 @@ class Group:
             if telling is not None:
                 await line.execute(*telling)
             await line.execute("COMMIT")
+        if telling is None:
+            self._later()
         return (await cursor.fetchall())[0][0]
 
     async def _acted(self, line: Line, one: Landing, act: Callable[[Intake], object], change: Change) -> None:
@@ -340,6 +348,8 @@ class Group:
         telling = self._telling()
         told = [] if telling is None else [telling]
         await land(line, self._schema, ref, intake, told)
+        if telling is None:
+            self._later()
 
     def _readers(self, one: Landing, rows: Rows) -> dict[str, Head]:
         """The heads of other sessions that get a letter."""

@@ -2,7 +2,7 @@
 
 Rules
   1. A process tells the others in the transaction of a commit, but at most every `QUIET` seconds; what it writes in
-     between is told at the end of that time. (Transactions that notify wait for each other.)
+     between is told when it has landed and that time is over. (Transactions that notify wait for each other.)
   2. `changed` reads the counts of the others, so that nothing depends on a notification that was missed.
   3. Where notifications do not arrive (a pooler in transaction mode), the counts are read a few times a second, and a
      warning says so.
@@ -50,6 +50,7 @@ class Ear:
         self._tell, self._counts, self._forget = (named(each, schema) for each in (_TELL, _COUNTS, _FORGET))
         self._told = 0.0
         self._later: asyncio.Task[None] | None = None
+        self._untold = False  # whether something landed that nobody was told of
         self._seen = (0, 0)
         self._wake: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -80,25 +81,31 @@ class Ear:
     # ---- telling
 
     def telling(self) -> tuple[str, tuple[Any, ...]] | None:
-        """A statement for the transaction that is about to be sent; None if it is too early, and will be told later."""
+        """A statement for the transaction that is about to be sent; None if it is too early: then `later` when it landed."""
         now = asyncio.get_running_loop().time()
         if now - self._told >= QUIET:
             self._told = now
             return self._tell, (self._id, self._channel)
-        if self._later is None or self._later.done():
-            self._later = asyncio.get_running_loop().create_task(self._tell_later(self._told + QUIET - now))
         return None
+
+    def later(self) -> None:
+        """Tell soon that something has landed."""
+        self._untold = True
+        if self._later is None or self._later.done():
+            self._later = asyncio.get_running_loop().create_task(self._tell_later())
 
     async def tell(self, line: Line) -> None:
         self._told = asyncio.get_running_loop().time()
         await line.execute(self._tell, (self._id, self._channel))
 
-    async def _tell_later(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        try:
-            await self._lines.insisting(self.tell)
-        except EverholdError as error:
-            log.debug("other processes were not told: %s", error)
+    async def _tell_later(self) -> None:
+        while self._untold:
+            await asyncio.sleep(self._told + QUIET - asyncio.get_running_loop().time())
+            self._untold = False  # what lands while this is told is told once more
+            try:
+                await self._lines.insisting(self.tell)
+            except EverholdError as error:
+                log.debug("other processes were not told: %s", error)
 
     # ---- hearing
 

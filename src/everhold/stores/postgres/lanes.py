@@ -82,8 +82,10 @@ class Lanes:
             ref, fresh = self._seen(session_id, (await sent(line, self.schema, begin))[-1], chosen)
             said = act(fresh)
             lasting = [self._local(lasting=True)] if fresh.lasting else []
-            told = self._tell() if fresh.written or fresh.holder is None else []
+            tells = bool(fresh.written) or fresh.holder is None
+            told = self._tell() if tells else []
             await land(line, self.schema, ref, fresh, [*lasting, *told])
+            self._landed(tells, told)
             return said
 
         _, given = self._seen(session_id, await self._said(*looking), chosen)
@@ -107,14 +109,22 @@ class Lanes:
         telling = self._ear.telling()
         return [] if telling is None else [telling]
 
+    def _landed(self, tells: bool, told: builtins.list[Act]) -> None:
+        """Others have to know of what landed, and were told with it or not."""
+        if tells and not told:
+            self._ear.later()
+
     def _moment(self) -> float | None:
         """The time, if it is not the server's."""
         return None if self.time is None else float(self.time())
 
     async def _once(self, act: Act, *, tells: bool) -> Rows:
         """Say something that may be said twice, in a transaction of its own."""
-        acts = [("BEGIN", ()), self._local(), act, *(self._tell() if tells else ()), ("COMMIT", ())]
-        return (await self._lines.insisting(lambda line: sent(line, self.schema, acts)))[2]
+        told = self._tell() if tells else []
+        acts = [("BEGIN", ()), self._local(), act, *told, ("COMMIT", ())]
+        said = await self._lines.insisting(lambda line: sent(line, self.schema, acts))
+        self._landed(tells, told)
+        return said[2]
 
     async def _said(self, statement: str, values: tuple[Any, ...]) -> Rows:
         """What a single statement that changes nothing says."""
@@ -167,7 +177,9 @@ class Lanes:
             for one, rows in zip(duties, said, strict=True):
                 if not rows:
                     raise Overtaken(f"{one.kind}/{one.id}", one.version)
-            await sent(line, self.schema, [*self._tell(), ("COMMIT", ())])
+            told = self._tell()
+            await sent(line, self.schema, [*told, ("COMMIT", ())])
+            self._landed(True, told)
 
         await self._lines.insisting(act)
 

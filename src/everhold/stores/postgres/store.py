@@ -89,7 +89,9 @@ class PostgresStore(Lanes, Upkeep):
             await lines.close()
             raise
         self._lines, self._ear = lines, ear
-        self._group = Group(lines, self.schema, durability=self.durability, telling=ear.telling, time=lambda: self.time)
+        self._group = Group(
+            lines, self.schema, durability=self.durability, telling=ear.telling, later=ear.later, time=lambda: self.time
+        )
         self.commit = self._group.commit  # type: ignore[method-assign]  # one call less on the way
 
     async def close(self) -> None:
