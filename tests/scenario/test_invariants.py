@@ -9,13 +9,15 @@ import msgspec
 import pytest
 
 import everhold
+from everhold.core.codec import FORMAT
 from everhold.core.errors import AnswerConflict, DamagedGraph, InputConflict, KeyConflict
 from everhold.core.graph import text
 from everhold.core.intake import Cancel, ItemState
 from everhold.core.turn import TurnCancelled, TurnFailed
+from everhold.ports.store import Filter
 from everhold.stores.memory import MemoryStore
-from everhold.stores.postgres import PostgresStore
-from everhold.stores.sqlite import SQLiteStore
+from everhold.stores.postgres import PostgresStore, schema
+from everhold.stores.sqlite import SQLiteStore, file
 from everhold.testing.clock import ManualClock
 from tests.postgres import fresh
 from tests.scenario.house import opened
@@ -322,6 +324,18 @@ async def test_who_entered_a_turn_shares_its_end(how):
             assert (await session.turn(name)).outcome == settled.outcome
         await answered(runtime, session, "That.")
         assert (await session.turn("later")).text == "That."
+
+
+async def test_a_new_store_is_empty_and_of_the_present_format(again):
+    """S54, S69, S71: Nothing waits in it, nobody has to be seen to, and its format is the one of the last migration."""
+    store = again()
+    await store.open()
+    formats = {"MemoryStore": FORMAT, "SQLiteStore": len(file.migrations()), "PostgresStore": len(schema.migrations())}
+    assert store.stats()["format"] == formats[type(store).__name__]
+    assert await store.list(Filter()) == await store.ready(9) == await store.due(1e12, 9) == []
+    assert (await store.next_due(), await store.next_duty(), await store.orphans(set())) == (None, None, [])
+    assert await store.inbox(kind=None, to=None, limit=9) == await store.verify() == []
+    await store.close()
 
 
 async def test_a_large_answer_again(again):
