@@ -81,7 +81,7 @@ class Ear:
     # ---- telling
 
     def telling(self) -> tuple[str, tuple[Any, ...]] | None:
-        """A statement for the transaction that is about to be sent; None if it is too early: then `later` when it landed."""
+        """A statement for the transaction that is about to be sent; None if it is too early: `later` when it landed."""
         now = asyncio.get_running_loop().time()
         if now - self._told >= QUIET:
             self._told = now
