@@ -505,14 +505,15 @@ class Runner:
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while True:
-            if not (settled and self._sessions.jobs.get(session_id)):
-                status = await self.status(session_id)
-                if settled or isinstance(status, Finished) or (isinstance(status, Paused) and status.queries):
-                    return status
-            left = None if deadline is None else deadline - loop.time()
-            if left is not None and left <= 0:
-                return await self.status(session_id)
-            await self._sessions.next_change(session_id, left)
+            with self._sessions.watched(session_id) as changed:  # from before it is looked at
+                if not (settled and self._sessions.jobs.get(session_id)):
+                    status = await self.status(session_id)
+                    if settled or isinstance(status, Finished) or (isinstance(status, Paused) and status.queries):
+                        return status
+                left = None if deadline is None else deadline - loop.time()
+                if left is not None and left <= 0:
+                    return await self.status(session_id)
+                await asyncio.wait([changed], timeout=left)
 
 
 def standing(birth: Birth, head: Head, opened: dict[int, Opened], working: dict[int, str]) -> Status:
