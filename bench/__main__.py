@@ -51,7 +51,7 @@ def measure(given: argparse.Namespace, data: Path) -> Report:
 
 
 def show(report: Report) -> None:
-    for table in (report.targets(), report.steps(), report.crowds(), report.turns()):
+    for table in (report.targets(), report.steps(), report.crowds(), report.turns(), report.fleets()):
         print(table, end="\n\n")
     for target in report.unmeasured():
         print(f"not measured in this run: {target.figure}")

@@ -11,6 +11,8 @@ from bench.target import TARGETS, Target
 
 #: Whose conversations are held, and what they are called.
 SPEAKERS = {"everhold": "**everhold**", "langgraph": "LangGraph", "pydantic-ai": "Pydantic AI"}
+#: Whose workers share a Postgres.
+FLEETS = {"everhold": "**everhold**", "dbos": "DBOS"}
 METHOD = Path(__file__).with_name("method.md")
 
 
@@ -97,6 +99,24 @@ class Report:
         ]
         return _table(header, rows)
 
+    def fleets(self) -> str:
+        """Workers on Postgres side by side."""
+        sizes = (1, 2, 4)
+        header = ["", *(f"{size} workers, steps/s" for size in sizes), *(f"{size}, turn ms" for size in sizes)]
+        rows = [
+            [
+                title,
+                *(
+                    self._cell(f"postgres.{size}.{name}.{what}")
+                    for what in ("steps_per_s", "turn_ms")
+                    for size in sizes
+                ),
+            ]
+            for name, title in FLEETS.items()
+            if any(f"postgres.{size}.{name}.steps_per_s" in self.figures for size in sizes)
+        ]
+        return _table(header, rows)
+
     def page(self) -> str:
         """The whole of docs/benchmarks.md."""
         facts = [f"- {what}: {fact}" for what, fact in {**self.machine, **self.versions}.items()]
@@ -119,6 +139,11 @@ class Report:
                     "## A conversation with an agent",
                     "Inputs and answers of 1 KB each, on the same scripted model, at `NORMAL`.",
                     self.turns(),
+                    "## Workers on Postgres",
+                    "Sessions of 20 steps lie in the database; workers take them there. Every commit is synced.",
+                    self.fleets(),
+                    f"A paused session is {self._cell('fleet.idle.rows_per_session')} rows there, with "
+                    f"{self._cell('fleet.idle.bytes_per_session')} bytes.",
                     "## The machine",
                     "\n".join(facts),
                     METHOD.read_text(encoding="utf-8").strip(),

@@ -20,6 +20,12 @@ class Scale:
     starts: int  # fresh processes per command
     turns: tuple[int, ...]  # of a conversation, around which turns are timed
     shared_pauses: int  # pauses of each of the 50 sessions a process has
+    fleet_sessions: int  # sessions that workers on Postgres share
+    peer_fleet_sessions: int
+    fleet_rounds: int
+    fleet_turns: int  # turns whose latency is taken
+    fleet_parked: int  # paused sessions on Postgres
+    takeovers: int  # workers that die, and that leave
 
 
 COUNTS: Final = Scale(
@@ -37,6 +43,12 @@ COUNTS: Final = Scale(
     starts=25,
     turns=(10, 100, 1000),
     shared_pauses=200,
+    fleet_sessions=400,
+    peer_fleet_sessions=60,
+    fleet_rounds=5,
+    fleet_turns=100,
+    fleet_parked=20_000,
+    takeovers=5,
 )
 QUICK: Final = Scale(
     rounds=3,
@@ -53,4 +65,10 @@ QUICK: Final = Scale(
     starts=3,
     turns=(10, 100),
     shared_pauses=40,
+    fleet_sessions=60,
+    peer_fleet_sessions=10,
+    fleet_rounds=2,
+    fleet_turns=20,
+    fleet_parked=1000,
+    takeovers=1,
 )

@@ -82,4 +82,14 @@ TARGETS: Final = (
     Target("turn.everhold.late_over_early", "turn 1000 of a conversation over turn 10", 1.2),
     Target("turn.everhold.megabytes_per_1000", "1000 turns of 2 KB in the file", 3),
     Target("processes.two_over_one", "two processes on one file over one", 1.3, at_least=True),
+    Target("postgres.1.over_dbos", "Postgres, one worker: durable steps over DBOS's", 5, at_least=True),
+    Target("postgres.2.over_dbos", "… two workers", 5, at_least=True),
+    Target("postgres.4.over_dbos", "… four workers", 5, at_least=True),
+    Target(
+        "fleet.takeover.elsewhere_s", "a worker dies on another machine (lease of 10 s): its session goes on after", 12
+    ),
+    Target("fleet.takeover.here_s", "… on this machine", 2),
+    Target("fleet.hand_over_s", "a worker is told to leave: its session goes on elsewhere after", 0.5),
+    Target("fleet.wait.beside_over_alone", "99 sessions beside one without end: they wait", 2),
+    Target("fleet.idle.growth_mb", "memory of a worker for 20,000 paused sessions, beyond 1000", 1),
 )

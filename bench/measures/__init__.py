@@ -4,7 +4,21 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from bench.figure import Figure
-from bench.measures import agents, crowd, length, lua, mcp, paused, processes, resume, size, startup, step
+from bench.measures import (
+    agents,
+    crowd,
+    fleet,
+    length,
+    lua,
+    mcp,
+    paused,
+    postgres,
+    processes,
+    resume,
+    size,
+    startup,
+    step,
+)
 from bench.stage import Stage
 
 MEASURES: Final[Mapping[str, Callable[[Stage], Iterable[Figure]]]] = {
@@ -19,4 +33,6 @@ MEASURES: Final[Mapping[str, Callable[[Stage], Iterable[Figure]]]] = {
     "agents": agents.measure,
     "startup": startup.measure,
     "mcp": mcp.measure,
+    "postgres": postgres.measure,
+    "fleet": fleet.measure,
 }
