@@ -84,5 +84,15 @@ def test_the_evidence_of_the_promises_exists() -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_the_evidence_of_every_failure_exists() -> None:
+    """Each row of the page names a test that is there."""
+    page = (ROOT / "docs" / "explanation" / "failures.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "shown by" not in line]
+    named = [re.findall(r"`(tests/[\w/.]+)::(test_\w+)`", row.split(" | ")[-1]) for row in rows]
+    assert len(rows) >= 25 and all(named)
+    missing = [test for tests in named for path, test in tests if f"def {test}(" not in (ROOT / path).read_text()]
+    assert missing == []
+
+
 def test_there_are_ten_promises() -> None:
     assert re.findall(r"^\*\*(P\d+)\.", PROMISES, re.MULTILINE) == [f"P{n}" for n in range(1, 11)]
