@@ -227,6 +227,7 @@ def test_exit_codes_never_change():
         "STORE": 4,
         "PROGRAM": 5,
         "WAITING": 10,
+        "LEFT": 11,
         "INTERRUPTED": 130,
     }
 

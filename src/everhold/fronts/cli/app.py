@@ -66,7 +66,7 @@ HELP: Final = {
     "chat": "Hold a conversation with an agent, or go on with one.",
     "retry": "Go on from a failed session's last answer, with mended code.",
     "fork": "Begin a session that shares the steps of another; change an answer.",
-    "worker": "Work for sessions: drive those that can go on, take over from the dead.",
+    "worker": "Drive the sessions that can go on; take over from the dead.",
     "schedule": "Start programs at certain times: list, add, next, pause, and more.",
     "trigger": "Start programs when something happens: list, add, log, and more.",
     "emit": "Say that something happened; what it triggers is started once.",

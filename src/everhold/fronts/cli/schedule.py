@@ -86,7 +86,7 @@ def schedule_(ctx: click.Context, database: str | None, as_json: bool) -> None:
 @schedule_.command("list")
 @common
 def list_(database: str | None = None, as_json: bool = False) -> None:
-    """List the schedules: when each comes round, what it starts, and what went wrong."""
+    """List the schedules: when, what, and what went wrong."""
     with opened(database) as house:
         found = house.runtime.schedules()
         if as_json:

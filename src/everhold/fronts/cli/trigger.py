@@ -72,7 +72,7 @@ def add_(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Let an event start a program or feed a session, or change what it does."""
+    """Let an event start a program or feed a session."""
     do, args = deed_of(database, program, arguments, feed, signal, value, whole=False)
     wanted = {field: json_or_text(text) for field, text in pairs(where, "--where").items()}
     with opened(database, makes=True) as house:
@@ -131,7 +131,7 @@ def remove_(event: str, name: str, database: str | None, as_json: bool) -> None:
 )
 @common
 def log_(event: str | None, state: str | None, database: str | None, as_json: bool) -> None:
-    """List what events have started, or could not start, in the last days."""
+    """List what events have lately started, or could not."""
     with opened(database) as house:
         found = house.runtime.handovers(event, state=state)
         if as_json:

@@ -67,7 +67,7 @@ def worker_(
     database: str | None,
     as_json: bool,
 ) -> int:
-    """Work for sessions: drive those that can go on, take over from the dead.
+    """Drive the sessions that can go on; take over from the dead.
 
     It works for the PROGRAMs that are named, or for all it finds. Start as many as you like on one database. SIGTERM
     or Ctrl-C: it claims nothing more, lets running calls get to their commit, hands over, and exits with 0.
