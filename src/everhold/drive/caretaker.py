@@ -220,6 +220,10 @@ class Caretaker:
         except UnknownSession:
             return False
 
+    def was_skipped(self, session_id: str) -> bool:
+        """Whether it did not move before, so that it has to be looked at before anything is spent on it."""
+        return session_id in self._skip
+
     async def waits(self, session_id: str) -> Record | None:
         """The session, unless it did not move before and nothing happened to it since. Raises `UnknownSession`."""
         now, record = self._clock.now(), await self._sessions.store.load(session_id, since=-1)
@@ -242,8 +246,9 @@ class Caretaker:
         except EverholdError as error:
             log.warning("session %s cannot go on here: %s", session_id, error)
             self._cannot(session_id, error)
-        after = (await self._sessions.store.load(session_id, since=-1)).head
-        if after.revision == revision:
+        live = self._sessions.cached(session_id)
+        moved = live is not None and live.head.revision != revision
+        if not moved and (await self._sessions.store.load(session_id, since=-1)).head.revision == revision:
             self._skip[session_id] = (revision, now)
             return False
         self._skip.pop(session_id, None)

@@ -227,12 +227,15 @@ class Worker:
             if self._room() < 1:
                 self._waiting = True
                 return
+            if not self._programs and not self._caretaker.was_skipped(session_id):
+                self._drive(session_id, fresh[session_id])
+                continue
             try:
                 record = await self._caretaker.waits(session_id)
             except UnknownSession:
                 continue
             if record is not None and self._wants(record) and session_id not in self._driven:
-                self._drive(session_id, record, fresh[session_id])
+                self._drive(session_id, fresh[session_id])
 
     def cannot(self, session_id: str, error: EverholdError) -> None:
         self._say("cannot", f"left to others: {error}", session_id)
@@ -260,17 +263,18 @@ class Worker:
 
     # ---- driving
 
-    def _drive(self, session_id: str, record: Record | None, act: Act | None) -> None:
+    def _drive(self, session_id: str, act: Act | None) -> None:
         driven = self._driven[session_id] = _Driven()
         self._served[session_id] = next(self._order)
-        driven.task = asyncio.get_running_loop().create_task(self._driving(session_id, record, act))
+        driven.task = asyncio.get_running_loop().create_task(self._driving(session_id, act))
 
-    async def _driving(self, session_id: str, record: Record | None, act: Act | None) -> None:
+    async def _driving(self, session_id: str, act: Act | None) -> None:
         moved = False
         try:
             async with self._leases.held(session_id) as fence:
                 if fence is None:
                     return self._is_busy(session_id)
+                record = None if act is None else await self._caretaker.waits(session_id)
                 if record is not None and act is not None:
                     moved = await self._caretaker.one(record, act)
                     self._count(record, moved, act)
@@ -302,7 +306,7 @@ class Worker:
             if driven.turns == TURNS and self._waiting:
                 self._caretaker.poke()
         elif not self._stopping.is_set():
-            self._drive(session_id, None, None)
+            self._drive(session_id, None)
 
     def _lost(self, session_id: str) -> None:
         self._say("lost", "another worker has it now", session_id)
