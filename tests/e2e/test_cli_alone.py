@@ -68,7 +68,7 @@ EVERYTHING = [
     "delete forked --yes",
     "schedule add nightly shop.py:refund order=7 --cron @daily",
     "trigger add order.paid shop.py:refund",
-    "emit order.paid {\"order\":\"8\"} --key one",
+    'emit order.paid {"order":"8"} --key one',
     "worker --once",
     "outbox",
     "db path",
