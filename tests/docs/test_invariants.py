@@ -119,7 +119,9 @@ def test_a_row_that_does_not_apply_is_told_so(monkeypatch: pytest.MonkeyPatch) -
     assert invariants.counted() == "3 invariants: 2 are shown by tests, 1 do not apply."
 
 
-@pytest.mark.parametrize("options", [["-n", "0"], make_test()], ids=["alone", "make test"])
+@pytest.mark.parametrize(
+    "options", [pytest.param(["-n", "0"], marks=pytest.mark.soak), make_test()], ids=["alone", "make test"]
+)
 def test_a_run_of_all_tests_fails_if_one_of_the_table_did_not_run(tmp_path: Path, options: list[str]) -> None:
     """In one process, and as `make test` has others do the work."""
     whole = ran(*one_of_all(tmp_path), *options, PYTHONPATH=str(tmp_path))
@@ -128,7 +130,14 @@ def test_a_run_of_all_tests_fails_if_one_of_the_table_did_not_run(tmp_path: Path
     assert whole.stdout.count("MISSED ") == len(named())
 
 
-@pytest.mark.parametrize("some", [["tests/docs/test_invariants.py"], ["-k", "no_id"], ["-m", "alone or not alone"]])
+@pytest.mark.parametrize(
+    "some",
+    [
+        ["tests/docs/test_invariants.py"],
+        pytest.param(["-k", "no_id"], marks=pytest.mark.soak),
+        pytest.param(["-m", "alone or not alone"], marks=pytest.mark.soak),
+    ],
+)
 def test_a_run_of_some_tests_says_nothing_of_the_others(tmp_path: Path, some: list[str]) -> None:
     done = ran(*one_of_all(tmp_path), "-n", "0", *some, PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stdout

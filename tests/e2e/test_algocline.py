@@ -212,8 +212,8 @@ FLOW = [
 ]
 
 
-#: The places in the flow after which something else is half done: a question, a batch, a fork, a link, a package.
-HALF_DONE = (0, 2, 6, 10, 16, 17)
+#: Places in the flow after which something else is half done: a question, a fork, a package.
+HALF_DONE = (2, 10, 17)
 
 
 @pytest.mark.timeout(600)

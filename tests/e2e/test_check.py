@@ -287,5 +287,6 @@ async def test_everything_that_a_session_can_do_moves_and_is_checked(tmp_path: P
 
         assert again.read_text().splitlines()[1:] == moved.read_text().splitlines()[1:]
         assert await here.verify() == []
+        assert [each for each in report.checked if each.verdict != "ok"] == []
         assert (report.ok, len(report.checked)) == (True, len(await here.sessions()))
         assert len(report.checked) > 5

@@ -116,7 +116,7 @@ def judged(town: Town) -> Counter[str]:
     return Counter(done=len(done), unknown=len(said) - len(done), cut=len(begun) - len(ended), stamps=len(ended))
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", [pytest.param("sqlite", marks=pytest.mark.soak), "postgres"])
 def test_a_worker_dies_every_second(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
     """Four workers, 60 sessions, eight kills: no input is lost, no errand is done twice, each input ends once."""
     with Town(tmp_path, database(request, kind, tmp_path), 30) as town:

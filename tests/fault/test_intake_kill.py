@@ -81,6 +81,7 @@ def test_accepted_inputs_end_once_though_processes_are_killed(nursery, tmp_path)
     accounted(nursery, address, tmp_path, said)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.xdist_group("postgres")
 def test_accepted_inputs_end_once_on_postgres(nursery, tmp_path, postgres):
