@@ -1,5 +1,6 @@
 """The command line as people meet it: real processes, real terminals, real kills."""
 
+import codecs
 import json
 import os
 import pty
@@ -151,6 +152,7 @@ class Terminal:
             os.environ["EVERHOLD_DATABASE_URL"] = "sqlite:///app.db"
             os.execv(sys.executable, [sys.executable, "-m", "everhold", *words])
         self.text = ""
+        self._letters = codecs.getincrementaldecoder("utf-8")()  # what is read may end within a letter
 
     def until(self, words: str) -> None:
         deadline = time.monotonic() + 90
@@ -160,10 +162,10 @@ class Terminal:
 
     def _read(self) -> bool:
         try:
-            some = os.read(self._fd, 4096).decode()
+            some = os.read(self._fd, 4096)
         except OSError:
             return False
-        self.text += some
+        self.text += self._letters.decode(some)
         return bool(some)
 
     def type(self, text: str) -> None:

@@ -11,15 +11,14 @@ from typing import Any
 import click
 from msgspec import UNSET
 
-from everhold.core.codec import loads
-from everhold.core.errors import BadValue, NotAllowed
+from everhold.core.errors import NotAllowed
 from everhold.core.query import FOR_PEOPLE, Kind
 from everhold.core.status import OpenQuery, Paused, sole
+from everhold.fronts.cli.answering import Answering, answering, moving
 from everhold.fronts.cli.carry import carry, kept
+from everhold.fronts.cli.deed import json_or_text
 from everhold.fronts.cli.house import (
     House,
-    answerer_of,
-    answering,
     at_terminal,
     common,
     me,
@@ -54,11 +53,7 @@ def answer_(
     name: str | None,
     tokens: tuple[int, int] | None,
     wait: float | None,
-    model: str | None,
-    answers: str | None,
-    answer_with: str | None,
-    at_once: int,
-    timeout: float,
+    who: Answering,
     database: str | None,
     as_json: bool,
 ) -> int:
@@ -69,8 +64,7 @@ def answer_(
     given = [one for one in (value, file, error, verdict) if one is not None]
     if len(given) > 1:
         raise misused("give one of VALUE, --file, --error, --yes and --no")
-    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
-    with opened(database, llm=llm, moves=True) as house:
+    with moving(database, who) as house:
         session_id = house.session(session)
         status = house.runtime.status(session_id)
         if given or not (at_terminal() and isinstance(status, Paused)):
@@ -123,17 +117,10 @@ def _value(query: OpenQuery | None, value: str | None, file: str | None, verdict
 @common
 def signal_(session: str, name: str, value: str | None, database: str | None, as_json: bool) -> int:
     """Send a signal; it is kept until the program receives it. VALUE is JSON, or else text."""
-    llm = answerer_of(database, None, None)
-    with opened(database, llm=llm, moves=True) as house:
-        status = house.runtime.signal(house.session(session), name, _json_or_text(value))
+    with moving(database) as house:
+        said = None if value is None else json_or_text(value)
+        status = house.runtime.signal(house.session(session), name, said)
         return report(status, house.name(status.session_id), as_json=as_json, terminal=at_terminal())
-
-
-def _json_or_text(value: str | None) -> Any:
-    try:
-        return None if value is None else loads(value)
-    except BadValue:
-        return value
 
 
 @click.command("cancel")

@@ -16,7 +16,8 @@ import click
 
 from everhold.core.errors import NotAProgram
 from everhold.core.query import Kind
-from everhold.fronts.cli.house import House, answerer_of, answering, at_terminal, common, me, opened, settings_of
+from everhold.fronts.cli.answering import Answering, answering, moving
+from everhold.fronts.cli.house import House, at_terminal, common, me, program_of
 from everhold.fronts.cli.paper import clean, json_out, line, value_text
 from everhold.fronts.wire import Exit
 
@@ -38,11 +39,7 @@ _HELP: Final = "/usage what it cost   /quit leave; the conversation is kept   Ct
 def chat_(
     agent: str,
     name: str | None,
-    model: str | None,
-    answers: str | None,
-    answer_with: str | None,
-    at_once: int,
-    timeout: float,
+    who: Answering,
     database: str | None,
     as_json: bool,
 ) -> int:
@@ -53,27 +50,25 @@ def chat_(
     """
     found = _agent(database, agent)
     name = name or f"chat-{secrets.token_hex(4)}"
-    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
-    with opened(database, llm=llm, moves=True, makes=True) as house:
+    with moving(database, who, makes=True) as house:
         session = house.runtime.session(found, name)
         place = "" if database is None else f" -d {shlex.quote(database)}"
         if at_terminal() and not as_json:
             again = f"everhold chat {shlex.quote(agent)} --session {shlex.quote(name)}{place}"
-            return Terminal(house, session, name, f"{again}{_with(model, answer_with)}").hold(agent)
+            return Terminal(house, session, name, f"{again}{_with(who)}").hold(agent)
         return _piped(house, session, name, place, as_json=as_json)
 
 
-def _with(model: str | None, answer_with: str | None) -> str:
+def _with(who: Answering) -> str:
     """The options that say who answers, as they were typed."""
-    given = {"--model": model, "--answer-with": answer_with}
+    given = {"--model": who.model, "--answer-with": who.answer_with}
     return "".join(f" {option} {shlex.quote(value)}" for option, value in given.items() if value is not None)
 
 
 def _agent(database: str | None, name: str) -> Agent:
     from everhold.drive.agent.agent import Agent
-    from everhold.packages.catalog import named
 
-    found = named(name, settings_of(database))
+    found = program_of(database, name)
     if not isinstance(found, Agent):
         raise NotAProgram(name, "it is a program and no agent; `everhold run` runs it")
     return found

@@ -6,14 +6,15 @@ import getpass
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from everhold.core.errors import BadSetting, StoreUnavailable
+from everhold.core.errors import BadSetting, NotAllowed, StoreUnavailable
 from everhold.fronts.cli.paper import stdout
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from everhold.blocking import BlockingRuntime
     from everhold.core.codec import JSON
     from everhold.packages.settings import Settings
-    from everhold.ports.program import Answerer, Host
+    from everhold.ports.program import Host, Program
     from everhold.ports.store import Record, Summary
     from everhold.runtime import Runtime
 
@@ -47,25 +48,23 @@ def common(command: F) -> F:
     )(command)
 
 
-def answering(command: F) -> F:
-    """Who answers `llm` questions meanwhile."""
-    options = [
-        click.option(
-            "--model",
-            metavar="NAME",
-            help="Answer llm questions with this model, provider:name; it goes before an agent's own.",
-        ),
-        click.option("--answers", metavar="FILE", help="Answer llm questions from a JSON file: a list, or patterns."),
-        click.option("--answer-with", metavar="CMD", help="Answer llm questions with a command, such as 'claude -p'."),
-        click.option("--at-once", default=4, show_default=True, metavar="N", help="How many commands run at a time."),
-        click.option("--timeout", default=600.0, show_default=True, metavar="S", help="Seconds for one command."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 session_argument = click.argument("session", metavar="SESSION")
+
+
+def gathered(
+    command: Callable[..., Any], name: str, kind: Any, options: Sequence[Callable[..., Any]]
+) -> Callable[..., Any]:
+    """A command that has these options, and is given them as one argument: a named tuple of this kind."""
+
+    @wraps(command)
+    def given(**words: Any) -> Any:
+        whole = kind(**{field: words.pop(field) for field in kind._fields})
+        return command(**{name: whole}, **words)
+
+    found: Callable[..., Any] = given
+    for option in reversed(options):
+        found = option(found)
+    return found
 
 
 class Duration(click.ParamType[float]):
@@ -94,6 +93,16 @@ def pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
     return found
 
 
+def alone(usual: click.Command, **given: Any) -> None:
+    """A group without a subcommand does the `usual`, with the options it was `given`; else they belong after it."""
+    context = click.get_current_context()
+    if context.invoked_subcommand is None:
+        context.invoke(usual, **given)
+    elif any(given.values()):
+        group, verb = context.info_name, context.invoked_subcommand
+        raise misused(f"say it after {verb}: everhold {group} {verb} …")
+
+
 def misused(words: str) -> click.UsageError:
     """What is wrong with how this command was called."""
     return click.UsageError(words, click.get_current_context(silent=True))
@@ -105,6 +114,15 @@ def misused(words: str) -> click.UsageError:
 def at_terminal() -> bool:
     """Whether a person can be asked."""
     return sys.stdin.isatty() and stdout().isatty()
+
+
+def confirm(words: str, yes: bool) -> None:
+    """Ask the person at the terminal, unless `--yes` was said."""
+    if yes:
+        return
+    if not at_terminal():
+        raise NotAllowed("nobody is at a terminal here to confirm it", "Say --yes.")
+    click.confirm(words, abort=True)
 
 
 def me(name: str | None = None) -> dict[str, JSON]:
@@ -176,9 +194,7 @@ def called(session_id: str, key: str | None) -> str:
 
 
 @contextmanager
-def opened(
-    database: str | None, *, llm: Spec = None, moves: bool = False, makes: bool = False, durability: str = "mixed"
-) -> Iterator[House]:
+def opened(database: str | None, *, llm: Spec = None, moves: bool = False, makes: bool = False) -> Iterator[House]:
     """The runtime of a command: `moves` lets sessions go on meanwhile, `makes` may make the database."""
     from everhold.blocking import open_blocking
 
@@ -186,52 +202,21 @@ def opened(
     if not makes:
         _refuse_absent(found)
     # Who only looks needs no model: an empty script stands in for the one in the settings.
-    with open_blocking(database, llm=llm if moves else [], recover=moves, durability=durability) as runtime:
+    with open_blocking(database, llm=llm if moves else [], recover=moves) as runtime:
         yield House(runtime)
+
+
+def program_of(database: str | None, name: str) -> Program[Any, Any]:
+    """The program that a name or a reference means here."""
+    from everhold.packages.catalog import named
+
+    return named(name, settings_of(database))
 
 
 def settings_of(database: str | None) -> Settings:
     from everhold.packages.settings import settings
 
     return settings(database)
-
-
-def answerer_of(
-    database: str | None,
-    answers: str | None,
-    answer_with: str | None,
-    at_once: int = 4,
-    timeout: float = 600.0,
-    model: str | None = None,
-) -> Answerer | None:
-    """Who answers `llm` questions: the options, else the settings; None leaves them open."""
-    from everhold.answerers import Command, Script, answerer
-
-    if answers is not None and answer_with is not None:
-        raise BadSetting("--answers", "give it or --answer-with, not both")
-    if model is not None:
-        if answers is not None or answer_with is not None:
-            raise BadSetting("--model", "give it alone: --answers and --answer-with say who answers, too")
-        return _model(model)
-    if answers is not None:
-        return Script.read(answers)
-    found = settings_of(database)
-    words = answer_with if answer_with is not None else found.answer_with
-    if words is None or (found.llm is not None and answer_with is None):
-        return answerer(found.llm)
-    command = Command(words, at_once=at_once, timeout=timeout)
-    command.check()
-    return command
-
-
-def _model(name: str) -> Answerer:
-    """The model of `--model`: who types it means it, whatever an agent or a question names."""
-    from everhold.answerers import Model
-
-    try:
-        return Model(name, always=True)
-    except BadSetting as error:
-        raise BadSetting("--model", error.reason) from None
 
 
 def _refuse_absent(found: Settings) -> None:

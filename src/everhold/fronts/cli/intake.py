@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everhold.core.errors import NotAProgram
+from everhold.fronts.cli.answering import Answering, answering, moving
 from everhold.fronts.cli.house import (
     House,
-    answerer_of,
-    answering,
     common,
     misused,
     opened,
@@ -50,11 +49,7 @@ def send_(
     no_wait: bool,
     at: str,
     wait: float | None,
-    model: str | None,
-    answers: str | None,
-    answer_with: str | None,
-    at_once: int,
-    timeout: float,
+    who: Answering,
     database: str | None,
     as_json: bool,
 ) -> int:
@@ -65,8 +60,7 @@ def send_(
         raise misused("--at goes with --no-wait")
     if no_wait:
         return _keep(session, words, key, at, database, as_json=as_json)
-    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
-    with opened(database, llm=llm, moves=True) as house:
+    with moving(database, who) as house:
         session_id = house.session(session)
         handle = house.runtime.session(_agent(house, session_id), session_id)
         return _told(house, handle.send(words, id=key, busy=busy, wait=wait), as_json=as_json)
@@ -200,11 +194,7 @@ def command_(
     do: str,
     key: str,
     reason: str,
-    model: str | None,
-    answers: str | None,
-    answer_with: str | None,
-    at_once: int,
-    timeout: float,
+    who: Answering,
     database: str | None,
     as_json: bool,
 ) -> int:
@@ -214,8 +204,7 @@ def command_(
     """
     from everhold.agents.intake import command, standing
 
-    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
-    with opened(database, llm=llm, moves=True) as house:
+    with moving(database, who) as house:
         session_id = house.session(session)
         receipt = house.ask(lambda runtime: command(runtime, session_id, do, key=key, reason=reason))
         house.ask(lambda runtime: runtime._drain.rest())

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.core.errors import NotAllowed
 from everhold.fronts.cli.house import (
     SHORT,
     Duration,
-    at_terminal,
+    alone,
     common,
+    confirm,
     misused,
     opened,
     pairs,
@@ -36,7 +36,7 @@ def delete_(session: str, yes: bool, database: str | None, as_json: bool) -> Non
     with opened(database) as house:
         session_id = house.session(session)
         name = house.name(session_id)
-        _confirm(f"Forget {name} for good?", yes)
+        confirm(f"Forget {name} for good?", yes)
         kept = house.runtime.delete(session_id)
         if as_json:
             return json_out({"deleted": session_id, "kept_steps": kept})
@@ -44,23 +44,11 @@ def delete_(session: str, yes: bool, database: str | None, as_json: bool) -> Non
         click.echo(f"deleted {name}{more}")
 
 
-def _confirm(words: str, yes: bool) -> None:
-    if yes:
-        return
-    if not at_terminal():
-        raise NotAllowed("nobody is at a terminal here to confirm it", "Say --yes.")
-    click.confirm(words, abort=True)
-
-
 @click.group("db", invoke_without_command=True)
 @common
-@click.pass_context
-def db_(ctx: click.Context, database: str | None, as_json: bool) -> None:
+def db_(database: str | None, as_json: bool) -> None:
     """Look after the database: path, verify, gc, vacuum, migrate, copy."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(path_, database=database, as_json=as_json)
-    elif database is not None or as_json:
-        raise misused(f"say it after {ctx.invoked_subcommand}: everhold db {ctx.invoked_subcommand} …")
+    alone(path_, database=database, as_json=as_json)
 
 
 @db_.command("path")
@@ -176,7 +164,7 @@ def gc_(
         swept = sweep("looking", only_look=True)
         if not dry_run:
             if swept.deleted:
-                _confirm(f"Forget {_counted(swept)} for good?", yes)
+                confirm(f"Forget {_counted(swept)} for good?", yes)
             try:
                 swept = sweep("deleting", only_look=False)
             except SweepFailed as error:

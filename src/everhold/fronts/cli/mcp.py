@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from everhold.core.errors import MissingExtra
-from everhold.fronts.cli.house import answerer_of, answering
+from everhold.fronts.cli.answering import Answering, answering
 from everhold.fronts.cli.mcp_hosts import agent_, install_, profile_, uninstall_
 
 HTTP: Final = "127.0.0.1:8711"
@@ -44,11 +44,7 @@ def mcp_(
     token: str | None,
     profile: str,
     inline: bool,
-    model: str | None,
-    answers: str | None,
-    answer_with: str | None,
-    at_once: int,
-    timeout: float,
+    who: Answering,
 ) -> None:
     """Serve MCP: a host's own model runs strategies and answers them.
 
@@ -61,8 +57,7 @@ def mcp_(
 
         guard()
     _require()
-    asks = inline or any(one is not None for one in (model, answers, answer_with))
-    llm = answerer_of(database, answers, answer_with, at_once, timeout, model) if asks else None
+    llm = who.llm(database) if inline or who.said else None
     from everhold.fronts.mcp.library import load
 
     if address is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everhold.fronts.cli.house import House, called, common, misused, opened
+from everhold.fronts.cli.house import House, alone, called, common, misused, opened
 from everhold.fronts.cli.paper import ago, footer, json_out, milliseconds, table, when
 
 if TYPE_CHECKING:
@@ -19,13 +19,9 @@ _ALL = click.option("--all", "everything", is_flag=True, help="Those of all sess
 
 @click.group("outbox", invoke_without_command=True)
 @common
-@click.pass_context
-def outbox_(ctx: click.Context, database: str | None, as_json: bool) -> None:
+def outbox_(database: str | None, as_json: bool) -> None:
     """List what people were told, or could not be; tell them again."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_, session=None, teller=None, database=database, as_json=as_json)
-    elif database is not None or as_json:
-        raise misused(f"say it after {ctx.invoked_subcommand}: everhold outbox {ctx.invoked_subcommand} …")
+    alone(list_, database=database, as_json=as_json)
 
 
 @outbox_.command("list")

@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from everhold.core.errors import NotAllowed
-from everhold.fronts.cli.house import at_terminal, json_option, misused, pairs, settings_of
+from everhold.fronts.cli.house import at_terminal, confirm, json_option, misused, pairs, settings_of
 from everhold.fronts.cli.paper import clean, json_out, plural, table
 from everhold.fronts.cli.pkg_keep import doctor_, init_, migrate_, project_option, repair_, scaffold_, update_
 from everhold.fronts.cli.trust import trust_, trusted_, untrust_
@@ -263,7 +262,7 @@ def remove_(
     if from_home and from_all:
         raise misused("say --global or --all")
     if is_python or from_home or from_all:
-        _confirm(f"Delete {name}?", yes)
+        confirm(f"Delete {name}?", yes)
     scope = "all" if from_all else "global" if from_home else "project"
     told = distribution.remove(name) if is_python else remove(name, project=project, version=version, scope=scope)
     if as_json:
@@ -272,14 +271,6 @@ def remove_(
     for key in ("project_note", "global_note"):
         if told.get(key):
             click.secho(clean(told[key]), dim=True)
-
-
-def _confirm(words: str, yes: bool) -> None:
-    if yes:
-        return
-    if not at_terminal():
-        raise NotAllowed("nobody is at a terminal here to confirm it", "Say --yes.")
-    click.confirm(words, abort=True)
 
 
 for _command in (repair_, doctor_, scaffold_, init_, update_, migrate_, trust_, untrust_, trusted_):

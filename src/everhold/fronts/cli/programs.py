@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from everhold.core.codec import JSON
+from everhold.fronts.cli.deed import worded
 from everhold.fronts.cli.house import common, settings_of
 from everhold.fronts.cli.paper import clean, json_out, table
 
@@ -60,7 +61,7 @@ def _describe(program: Program[Any, Any], arguments: tuple[str, ...], as_json: b
     from everhold.packages.catalog import entry, strategy_of
 
     about, told = strategy_of(program), entry(program)
-    cost = None if about is None else about.estimate(_given(program, arguments))
+    cost = None if about is None else about.estimate(worded(program, arguments))
     if as_json:
         facts = _plain(told) | {"estimate": None if cost is None else cost.plain, **_more(about)}
         return json_out(facts | {"parameters": _parameters(program, about)})
@@ -82,13 +83,6 @@ def _strategy(about: Strategy, cost: Estimate) -> None:
     for one in about.parameters:
         usual = "" if one.required else f" (usually {msgspec.json.encode(one.default).decode()})"
         click.echo(f"  {one.name:<12}{one.description}{usual}")
-
-
-def _given(program: Program[Any, Any], arguments: tuple[str, ...]) -> dict[str, JSON]:
-    from everhold.fronts.cli.house import pairs
-    from everhold.fronts.cli.run import valued
-
-    return {name: valued(program, name, text) for name, text in pairs(arguments, "argument").items()}
 
 
 def _more(about: Strategy | None) -> dict[str, JSON]:

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from everhold.core.codec import loads
-from everhold.core.errors import AnswerRefused, BadArguments, BadSetting, BadValue, UnknownSession
+from everhold.core.errors import UnknownSession
+from everhold.fronts.cli.answering import Answering, answering, moving
 from everhold.fronts.cli.carry import carry, kept
+from everhold.fronts.cli.deed import called_with
 from everhold.fronts.cli.house import (
     House,
-    answerer_of,
-    answering,
     called,
     common,
     json_option,
     misused,
-    opened,
     pairs,
+    program_of,
     session_argument,
-    settings_of,
-    written,
 )
 from everhold.fronts.cli.paper import json_out
-
-if TYPE_CHECKING:
-    from everhold.ports.program import Program
 
 
 @click.command("run")
@@ -52,11 +46,7 @@ def run_(
     title: str,
     labels: tuple[str, ...],
     wait: float | None,
-    model: str | None,
-    answers: str | None,
-    answer_with: str | None,
-    at_once: int,
-    timeout: float,
+    who: Answering,
     database: str | None,
     as_json: bool,
 ) -> int:
@@ -67,13 +57,12 @@ def run_(
     """
     if not goes_on and program is None:
         raise misused("it needs a PROGRAM, or -c to go on with the last session")
-    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
-    with opened(database, llm=llm, moves=True, makes=True) as house:
+    with moving(database, who, makes=True) as house:
         if goes_on:
             status = house.runtime.status(_stopped(house, database, program or "@last"))
         else:
-            found = _program(database, program or "")
-            call = _called(found, arguments, json_args)
+            found = program_of(database, program or "")
+            call = called_with(found, arguments, json_args)
             told = pairs(labels, "--label")
             since = time.time()
             with kept(lambda: _begun(house, found.ref, since)):
@@ -88,12 +77,6 @@ def _begun(house: House, program: str, since: float) -> str | None:
     return None
 
 
-def _program(database: str | None, name: str) -> Program[Any, Any]:
-    from everhold.packages.catalog import named
-
-    return named(name, settings_of(database))
-
-
 def _stopped(house: House, database: str | None, name: str) -> str:
     """The session that is meant by its name, else the newest one of the program of this name."""
     try:
@@ -101,62 +84,11 @@ def _stopped(house: House, database: str | None, name: str) -> str:
     except UnknownSession:
         if name == "@last":
             raise
-    wanted = _program(database, name).ref
+    wanted = program_of(database, name).ref
     for info in house.runtime.sessions(program=wanted):
         if info.parent is None:
             return info.session_id
     raise UnknownSession(f"of {name}", house.database)
-
-
-def _called(program: Program[Any, Any], words: tuple[str, ...], file: str | None) -> Any:
-    """A call of the program with the arguments of the command line."""
-    given = {} if file is None else _object(file)
-    try:
-        texts = pairs(words, "argument")
-        call = program(**(given | {name: valued(program, name, text) for name, text in texts.items()}))
-        program.arguments(call.args)
-    except BadArguments as error:
-        error.hint = f"It takes {_parameters(program)}."
-        raise
-    return call
-
-
-def valued(program: Program[Any, Any], name: str, text: str) -> Any:
-    """A word as the parameter wants it: text where it takes text, else JSON if it is some."""
-    wanted = program.types.get(name, Any)
-    if str in (wanted, getattr(wanted, "__origin__", None)):  # also an annotated one
-        return text
-    try:
-        value = loads(text)
-    except BadValue:
-        return text
-    return text if not _fits(value, wanted) and _fits(text, wanted) else value
-
-
-def _fits(value: Any, wanted: Any) -> bool:
-    from everhold.core.schema import fit
-
-    try:
-        fit(value, wanted)
-    except AnswerRefused:
-        return False
-    return True
-
-
-def _parameters(program: Program[Any, Any]) -> str:
-    parameters = program.signature.parameters.values()
-    shown = [str(one).replace(f": {one.annotation!r}", f": {one.annotation}") for one in parameters]
-    return ", ".join(shown) or "no arguments"
-
-
-def _object(file: str) -> dict[str, Any]:
-    try:
-        given = loads(written(file, "--json-args"))
-    except BadValue as error:
-        raise BadSetting("--json-args", f"{file}: {error.reason}") from None
-    if not isinstance(given, dict):
-        raise BadSetting("--json-args", f"{file} should hold a JSON object")
-    return given
 
 
 @click.command("retry")
@@ -167,17 +99,12 @@ def _object(file: str) -> dict[str, Any]:
 def retry_(
     session: str,
     wait: float | None,
-    model: str | None,
-    answers: str | None,
-    answer_with: str | None,
-    at_once: int,
-    timeout: float,
+    who: Answering,
     database: str | None,
     as_json: bool,
 ) -> int:
     """Go on from a failed session's last answer, with mended code."""
-    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
-    with opened(database, llm=llm, moves=True) as house:
+    with moving(database, who) as house:
         session_id = house.session(session)
         with kept(lambda: house.name(session_id)):
             status = house.runtime.retry(session_id, wait=wait)
@@ -202,17 +129,12 @@ def fork_(
     key: str | None,
     title: str,
     wait: float | None,
-    model: str | None,
-    answers: str | None,
-    answer_with: str | None,
-    at_once: int,
-    timeout: float,
+    who: Answering,
     database: str | None,
     as_json: bool,
 ) -> int:
     """Begin a session that shares the steps of another; change an answer."""
-    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
-    with opened(database, llm=llm, moves=True) as house:
+    with moving(database, who) as house:
         session_id = house.session(session)
         if answer is None:
             status = house.runtime.fork(session_id, at=at, key=key, title=title, wait=wait)

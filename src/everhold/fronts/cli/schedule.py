@@ -3,84 +3,27 @@
 from __future__ import annotations
 
 import datetime as dates
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from everhold.core.codec import JSON, loads
-from everhold.core.errors import BadValue
-from everhold.fronts.cli.house import SHORT, Duration, common, misused, opened, pairs, settings_of
-from everhold.fronts.cli.paper import footer, json_out, milliseconds, plural, table, when
+from everhold.core.codec import JSON
+from everhold.fronts.cli.deed import Deed, deeds, done
+from everhold.fronts.cli.house import SHORT, Duration, alone, common, misused, opened
+from everhold.fronts.cli.paper import footer, json_out, milliseconds, table, when
 
 if TYPE_CHECKING:
-    from everhold.timetable import Schedule, Start
+    from everhold.timetable import Schedule
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def deeds(command: F) -> F:
-    """What is to be done: a program with arguments, or a session that is fed."""
-    options = [
-        click.argument("program", required=False),
-        click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]..."),
-        click.option("--feed", metavar="SESSION", help="Instead of a program: send something to this session."),
-        click.option("--signal", metavar="NAME", help="What it receives; without it, a conversation is told."),
-        click.option("--value", metavar="JSON", help="What is sent; without it, the moment or the event's payload."),
-        click.option("--title", default="", help="What people call the sessions."),
-        click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="To find them again."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def deed_of(
-    database: str | None,
-    program: str | None,
-    arguments: Sequence[str],
-    feed: str | None,
-    signal: str | None,
-    value: str | None,
-    *,
-    whole: bool,
-) -> tuple[Any, dict[str, Any]]:
-    """What was said with `deeds`: what to do, and the arguments; as a call where they are the `whole` of them."""
-    from everhold.packages.catalog import named
-    from everhold.timetable import Feed
-
-    if (program is None) == (feed is None):
-        raise misused("say what to do: a PROGRAM, or --feed SESSION")
-    if feed is not None:
-        given = {} if value is None else {"value": json_or_text(value)}
-        return Feed(feed, signal or "", **given), {}
-    if signal is not None or value is not None:
-        raise misused("--signal and --value are for --feed")
-    from everhold.fronts.cli.run import _called, valued
-
-    found = named(program or "", settings_of(database))
-    if whole:
-        return _called(found, tuple(arguments), None), {}
-    texts = pairs(tuple(arguments), "argument")
-    return found, {name: valued(found, name, text) for name, text in texts.items()}
-
-
-def json_or_text(value: str) -> JSON:
-    try:
-        return loads(value)
-    except BadValue:
-        return value
-
-
 @click.group("schedule", invoke_without_command=True)
 @common
-@click.pass_context
-def schedule_(ctx: click.Context, database: str | None, as_json: bool) -> None:
+def schedule_(database: str | None, as_json: bool) -> None:
     """Start programs at certain times: list, add, next, pause, and more."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_, database=database, as_json=as_json)
-    elif database is not None or as_json:
-        raise misused(f"say it after {ctx.invoked_subcommand}: everhold schedule {ctx.invoked_subcommand} …")
+    alone(list_, database=database, as_json=as_json)
 
 
 @schedule_.command("list")
@@ -124,13 +67,7 @@ def list_(database: str | None = None, as_json: bool = False) -> None:
 @common
 def add_(
     name: str,
-    program: str | None,
-    arguments: tuple[str, ...],
-    feed: str | None,
-    signal: str | None,
-    value: str | None,
-    title: str,
-    labels: tuple[str, ...],
+    deed: Deed,
     cron: str | None,
     every: float | None,
     moment: str | None,
@@ -143,7 +80,7 @@ def add_(
 ) -> None:
     """Make a schedule, or change the one of this name."""
     time = _when(cron, every, moment)
-    do, args = deed_of(database, program, arguments, feed, signal, value, whole=not give)
+    do, args = deed.read(database, whole=not give)
     with opened(database, makes=True) as house:
         made = house.runtime.schedule(
             name,
@@ -154,8 +91,7 @@ def add_(
             give=give,
             overlap=overlap,
             catch_up=catch_up,
-            title=title,
-            labels=pairs(labels, "--label"),
+            **deed.told(),
         )
         if as_json:
             return json_out({"database": house.database, **_json(made)})
@@ -239,14 +175,3 @@ def _last(schedule: Schedule) -> str:
     if schedule.problem:
         return schedule.problem
     return "" if schedule.last_session is None else schedule.last_session[:SHORT]
-
-
-def done(deed: Any) -> str:
-    """What is done, in a few words."""
-    from everhold.timetable import Feed
-
-    if isinstance(deed, Feed):
-        return f"signal {deed.signal} to {deed.session}" if deed.signal else f"tell {deed.session}"
-    start: Start = deed
-    args = f" with {plural(len(start.args), 'argument')}" if start.args else ""
-    return f"{start.program.rpartition('/')[2]}{args}"

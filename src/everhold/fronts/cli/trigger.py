@@ -8,9 +8,10 @@ import click
 
 from everhold.core.codec import JSON, loads
 from everhold.core.errors import BadSetting, BadValue
-from everhold.fronts.cli.house import SHORT, answerer_of, common, misused, opened, pairs, written
+from everhold.fronts.cli.answering import moving
+from everhold.fronts.cli.deed import Deed, deeds, done, json_or_text
+from everhold.fronts.cli.house import SHORT, alone, common, opened, pairs, written
 from everhold.fronts.cli.paper import footer, json_out, milliseconds, table, when
-from everhold.fronts.cli.schedule import deed_of, deeds, done, json_or_text
 
 if TYPE_CHECKING:
     from everhold.timetable import Handover, Trigger
@@ -18,13 +19,9 @@ if TYPE_CHECKING:
 
 @click.group("trigger", invoke_without_command=True)
 @common
-@click.pass_context
-def trigger_(ctx: click.Context, database: str | None, as_json: bool) -> None:
+def trigger_(database: str | None, as_json: bool) -> None:
     """Start programs when something happens: list, add, log, and more."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_, database=database, as_json=as_json)
-    elif database is not None or as_json:
-        raise misused(f"say it after {ctx.invoked_subcommand}: everhold trigger {ctx.invoked_subcommand} …")
+    alone(list_, database=database, as_json=as_json)
 
 
 @trigger_.command("list")
@@ -59,13 +56,7 @@ def list_(database: str | None = None, as_json: bool = False) -> None:
 @common
 def add_(
     event: str,
-    program: str | None,
-    arguments: tuple[str, ...],
-    feed: str | None,
-    signal: str | None,
-    value: str | None,
-    title: str,
-    labels: tuple[str, ...],
+    deed: Deed,
     name: str | None,
     where: tuple[str, ...],
     give: str,
@@ -73,12 +64,10 @@ def add_(
     as_json: bool,
 ) -> None:
     """Let an event start a program or feed a session."""
-    do, args = deed_of(database, program, arguments, feed, signal, value, whole=False)
+    do, args = deed.read(database, whole=False)
     wanted = {field: json_or_text(text) for field, text in pairs(where, "--where").items()}
     with opened(database, makes=True) as house:
-        made = house.runtime.on(
-            event, do, name=name, where=wanted, args=args, give=give, title=title, labels=pairs(labels, "--label")
-        )
+        made = house.runtime.on(event, do, name=name, where=wanted, args=args, give=give, **deed.told())
         if as_json:
             return json_out({"database": house.database, **_json(made)})
         click.echo(f"{event} → {done(made.do)} ({made.name})")
@@ -149,8 +138,7 @@ def log_(event: str | None, state: str | None, database: str | None, as_json: bo
 @common
 def retry_(handover: str, database: str | None, as_json: bool) -> None:
     """Try a handover again, now."""
-    llm = answerer_of(database, None, None)
-    with opened(database, llm=llm, moves=True) as house:
+    with moving(database) as house:
         _tell([house.runtime.hand_over(handover)], as_json)
 
 
@@ -180,8 +168,7 @@ def emit_(
     JSON is the payload; - reads it from standard input.
     """
     given = _payload(payload)
-    llm = answerer_of(database, None, None)
-    with opened(database, llm=llm, moves=True) as house:
+    with moving(database) as house:
         found = house.runtime.emit(event, given, key=key)
         for one in found.handovers if found.new else ():
             if one.session_id is not None:

@@ -13,15 +13,14 @@ import click
 
 from everhold.core.errors import BadSetting
 from everhold.core.observe import Observer
+from everhold.fronts.cli.answering import Answering, answering
 from everhold.fronts.cli.house import (
     SHORT,
     Duration,
-    answerer_of,
-    answering,
     common,
     misused,
     pairs,
-    settings_of,
+    program_of,
 )
 from everhold.fronts.cli.paper import clean, json_out, line
 from everhold.fronts.wire import Exit
@@ -59,11 +58,7 @@ def worker_(
     lease_ttl: float | None,
     grace: float | None,
     poll: float | None,
-    model: str | None,
-    answers: str | None,
-    answer_with: str | None,
-    at_once: int,
-    timeout: float,
+    who: Answering,
     database: str | None,
     as_json: bool,
 ) -> int:
@@ -84,7 +79,7 @@ def worker_(
         "poll": poll,
         "programs": _references(database, programs),
     }
-    llm = answerer_of(database, answers, answer_with, at_once, timeout, model)
+    llm = who.llm(database)
     voice = Voice(as_json)
     with voice.hearing_warnings():
         return asyncio.run(_work(database, llm, wanted, voice, once=once, within=within))
@@ -123,9 +118,7 @@ def _on_signals(worker: Worker) -> None:
 
 
 def _references(database: str | None, names: tuple[str, ...]) -> list[str]:
-    from everhold.packages.catalog import named
-
-    return [named(name, settings_of(database)).ref for name in names]
+    return [program_of(database, name).ref for name in names]
 
 
 def _limits(words: tuple[str, ...]) -> Limits | None:
