@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 
 import msgspec
 import psycopg
@@ -26,22 +26,32 @@ from tests.postgres import fresh
 EARLY = Boundary.AFTER_WORK
 
 
-def through(wire):
-    return f"postgresql://postgres@127.0.0.1:{wire.port}/postgres?schema=everhold"
-
-
 # ---- a line breaks in the middle
 
 BROKEN = pytest.mark.parametrize("landed", [False, True], ids=["before", "after"])
 ON_POSTGRES = pytest.mark.xdist_group("postgres")
 
 
+@asynccontextmanager
+async def wired(postgres):
+    """A wire that can be cut, an empty store behind it, and the address of that store without the wire."""
+    url = fresh(postgres)
+    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
+        yield wire, store, url
+
+
+async def letting_in(store):
+    """The fence of who works, and his claim of the one thing that waits."""
+    await put(store, said("i-1"))
+    fence = await taken(store)
+    return fence, await claimed(store, lambda intake: intake.claim_next(fence, "c"))
+
+
 @ON_POSTGRES
 @BROKEN
 async def test_a_line_that_breaks_under_an_enqueue(postgres, landed):
     """Before or after it landed: it is acknowledged as new or as there, and it is there once."""
-    fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+    async with wired(postgres) as (wire, store, _):
         await begin(store)
         wire.lose(b"needle", landed=landed)
         item = Item("i-1", ItemKind.INPUT, "needle", key="k")
@@ -57,8 +67,7 @@ async def test_a_line_that_breaks_under_an_enqueue(postgres, landed):
 @BROKEN
 async def test_a_line_that_breaks_under_a_take(postgres, landed):
     """LE14: The holder is told so, and it is the same generation."""
-    fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+    async with wired(postgres) as (wire, store, _):
         await begin(store)
         wire.lose(b"needle", landed=landed)
 
@@ -73,8 +82,7 @@ async def test_a_line_that_breaks_under_a_take(postgres, landed):
 @BROKEN
 async def test_a_line_that_breaks_under_a_claim(postgres, landed):
     """QW3: What was claimed is claimed once, and by who asked for it."""
-    fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+    async with wired(postgres) as (wire, store, _):
         await begin(store)
         await put(store, task("i-1"), task("i-2"))
         fence = await taken(store)
@@ -93,13 +101,10 @@ async def test_a_line_that_breaks_under_a_claim(postgres, landed):
 @pytest.mark.parametrize("other", [False, True], ids=["own", "to another"])
 async def test_a_line_that_breaks_in_a_commit_that_settles(postgres, landed, other):
     """QW21: The step and what it ends have happened once; the act is not repeated on what it has done."""
-    fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+    async with wired(postgres) as (wire, store, _):
         record = await begin(store, "s-1", ask(0))
         await begin(store, "s-2")
-        await put(store, said("i-1"))
-        fence = await taken(store)
-        claim = await claimed(store, lambda intake: intake.claim_next(fence, "c"))
+        fence, claim = await letting_in(store)
         wire.lose(b"needle", landed=landed)
         letters = [Letter("signal", "once", 1.0, to="s-2")] if other else []
 
@@ -128,23 +133,16 @@ async def test_a_line_that_breaks_in_a_commit_that_settles(postgres, landed, oth
 @BROKEN
 async def test_somebody_else_goes_on_before_the_outcome_is_known(postgres, landed):
     """What had landed is acknowledged although others went on from there; what had not is overtaken, all of it."""
-    url = fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+    async with wired(postgres) as (wire, store, url):
         record = await begin(store, "s-1", ask(0))
-        await put(store, said("i-1"))
-        fence = await taken(store)
-        claim = await claimed(store, lambda intake: intake.claim_next(fence, "c"))
+        _, claim = await letting_in(store)
         wire.lose(b"needle", landed=landed)
         change = step(record, answers={0: "a"}, intake=lambda intake: intake.complete(claim, "needle"))
         committing = asyncio.ensure_future(store.commit(change, 1))
-        await in_time(wire.lost.wait())
-        wire.open = False
-        wire.cut()
-        async with opened(PostgresStore(url)) as other:
+        async with wire.away(), opened(PostgresStore(url)) as other:
             seen = await other.load("s-1")
             assert seen.head.revision == (2 if landed else 1)
             await move(other, seen, asked=[ask(1)])
-        wire.open = True
 
         (refused,) = await in_time(refusals(committing))
 
@@ -157,8 +155,7 @@ async def test_somebody_else_goes_on_before_the_outcome_is_known(postgres, lande
 @BROKEN
 async def test_a_birth_with_an_intake_whose_line_breaks(postgres, landed):
     """FA2: It is born once, with what waits for it."""
-    fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+    async with wired(postgres) as (wire, store, _):
         await begin(store, "s-0")
         wire.lose(b"needle", landed=landed)
         change = start("s-1", ask(0), key="mine")
@@ -176,8 +173,7 @@ async def test_a_birth_with_an_intake_whose_line_breaks(postgres, landed):
 @pytest.mark.parametrize("body", ["more", None], ids=["change", "done"])
 async def test_a_line_that_breaks_under_a_duty(postgres, landed, body):
     """Who changed it, or was done with it, is told so, though it is not as he saw it any more."""
-    url = fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire))) as store:
+    async with wired(postgres) as (wire, store, url):
         await store.undertake([Duty("n", "a", 1)])
         await asyncio.sleep(0.05)
         wire.lose(b"pg_notify", landed=landed)
@@ -245,6 +241,13 @@ async def test_a_renewal_and_a_takeover_at_one_moment(postgres):
 # ---- what survives power loss
 
 LEVELS = pytest.mark.parametrize(("level", "moved", "sent"), [("process", 0, 0), ("mixed", 0, 1), ("power", 1, 1)])
+ACTS = (
+    lambda store: put(store, said("i-1")),
+    lambda store: taken(store, ttl=1e6),
+    lambda store: on(store, lambda intake: intake.claim_next(intake.lease.fence, "c")),
+    lambda store: on(store, lambda intake: intake.end_all("over")),
+    lambda store: store.undertake([Duty("n", "a", 1)]),
+)
 
 
 @LEVELS
@@ -261,15 +264,9 @@ async def test_each_level_syncs_a_file_as_it_says(tmp_path, level, moved, sent):
             return run(statement, *values)
 
         store._run = seen
-        for act in (
-            lambda: put(store, said("i-1")),
-            lambda: taken(store, ttl=1e6),
-            lambda: on(store, lambda intake: intake.claim_next(intake.lease.fence, "c")),
-            lambda: on(store, lambda intake: intake.end_all("over")),
-            lambda: store.undertake([Duty("n", "a", 1)]),
-        ):
+        for act in ACTS:
             before = store._connection.total_changes
-            await act()
+            await act(store)
 
         assert strengths == [sent, moved, moved, sent, sent]
 
@@ -293,14 +290,8 @@ async def test_each_level_waits_for_the_server_as_it_says(postgres, level, moved
     )
     async with opened(PostgresStore(url, durability=level)) as store:
         await begin(store)
-        for act in (
-            lambda: put(store, said("i-1")),
-            lambda: taken(store, ttl=1e6),
-            lambda: on(store, lambda intake: intake.claim_next(intake.lease.fence, "c")),
-            lambda: on(store, lambda intake: intake.end_all("over")),
-            lambda: store.undertake([Duty("n", "a", 1)]),
-        ):
-            await act()
+        for act in ACTS:
+            await act(store)
 
     found = [strength for (strength,) in postgres.run("SELECT strength FROM public.strengths ORDER BY n")]
     weak, strong = ("on" if moved else "off"), ("on" if sent else "off")

@@ -43,10 +43,6 @@ def nursery():
         yield found
 
 
-def through(wire, server, schema="everhold"):
-    return f"postgresql://postgres@127.0.0.1:{wire.port}/postgres?schema={schema}"
-
-
 def laden(record, words):
     """A change with a bit of everything that must not happen twice."""
     return step(
@@ -69,7 +65,7 @@ def laden(record, words):
 async def test_a_line_that_breaks_in_a_commit(postgres, landed, light):
     """Before or after it landed: the commit is acknowledged, and has happened once."""
     url = fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire, postgres))) as store:
+    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
         await begin(store, "s-other")
         record = await begin(store, "s-1", ask(0))
         change = step(record, answers={0: "needle"}, asked=[ask(1)], light=True) if light else laden(record, "needle")
@@ -91,7 +87,7 @@ async def test_a_line_that_breaks_in_a_commit(postgres, landed, light):
 async def test_a_line_that_breaks_under_many(postgres, landed):
     """Ten changes in one transaction, one of them late: nine have happened once, and only the late one is refused."""
     fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire, postgres))) as store:
+    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
         records = [await begin(store, f"s-{n}", ask(0)) for n in range(10)]
         await move(store, records[4], answers={0: "first"})
         changes = [step(one, answers={0: f"needle {n}"}, light=n % 2 == 0) for n, one in enumerate(records)]
@@ -112,20 +108,16 @@ async def test_a_line_that_breaks_under_many(postgres, landed):
 async def test_somebody_else_moves_on_before_the_outcome_is_known(postgres, landed, light):
     """What had landed is acknowledged although others went on from there; what had not is overtaken."""
     url = fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire, postgres))) as store:
+    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
         record = await begin(store, "s-1", ask(0))
         letters = [] if light else [Letter("signal", "once", 1.0)]
         change = step(record, answers={0: "needle"}, asked=[ask(1)], light=light, letters=letters)
         wire.lose(b"needle", landed=landed)
         committing = asyncio.ensure_future(store.commit(change, 1))
-        await in_time(wire.lost.wait())
-        wire.open = False
-        wire.cut()
-        async with opened(PostgresStore(url)) as other:
+        async with wire.away(), opened(PostgresStore(url)) as other:
             seen = await other.load("s-1")
             assert seen.head.revision == (2 if landed else 1)
             await move(other, seen, answers={1 if landed else 0: "other"}, asked=[ask(2)])
-        wire.open = True
 
         (refused,) = await in_time(refusals(committing))
 
@@ -138,7 +130,7 @@ async def test_somebody_else_moves_on_before_the_outcome_is_known(postgres, land
 async def test_a_birth_whose_acknowledgement_is_lost(postgres):
     """A session is born once, and its key is not taken from it by itself."""
     fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire, postgres))) as store:
+    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
         await begin(store, "s-0")
         wire.lose(b"needle", landed=True)
 
@@ -152,7 +144,7 @@ async def test_a_birth_whose_acknowledgement_is_lost(postgres):
 async def test_a_delete_whose_acknowledgement_is_lost(postgres):
     """It is gone, and that is what is said."""
     fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire, postgres))) as store:
+    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
         await begin(store, "s-needle")
         wire.lose(b"pg_notify", landed=True)
 
@@ -219,7 +211,7 @@ async def test_a_server_that_stays_away(postgres):
 async def test_a_server_that_goes_for_good_in_a_commit(postgres):
     """Whether it landed is not known, and that is what is said; the same change again is not applied twice."""
     url = fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(through(wire, postgres), patience=0.5)) as store:
+    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url, patience=0.5)) as store:
         record = await begin(store, "s-1", ask(0))
         change = step(record, answers={0: "needle"}, letters=[Letter("signal", 1, 1.0)], tip={"mail": 1})
         wire.lose(b"needle", landed=True)

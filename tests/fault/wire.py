@@ -1,6 +1,8 @@
 """A wire between a store and its server that can be cut: at once, or around one message."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +22,20 @@ class Wire:
         """Cut the line that sends this, once: before the server gets it, or after, when its answer comes."""
         self._what, self._landed = what, landed
         self.lost.clear()
+
+    @property
+    def url(self) -> str:
+        """The address of a store at the other end."""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres?schema=everhold"
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """Once what is to be lost is lost, nobody gets through until the block has ended."""
+        await asyncio.wait_for(self.lost.wait(), 60)
+        self.open = False
+        self.cut()
+        yield
+        self.open = True
 
     def cut(self) -> None:
         """Cut every line."""
