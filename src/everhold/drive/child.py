@@ -11,7 +11,7 @@ from everhold.core.codec import JSON
 from everhold.core.journal import Delivery, Opened
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
-from everhold.core.query import Usage
+from everhold.core.query import Query, Usage
 from everhold.core.session import Birth, Head, Seed, SessionId, State
 from everhold.core.status import Outcome, Raised, Returned
 
@@ -28,9 +28,12 @@ def child_id(parent: Birth, entry: Opened) -> SessionId:
 
 def child_birth(parent: Birth, entry: Opened, at: float) -> tuple[Birth, Head]:
     """The birth of the child that a `session` query asks for."""
-    query = entry.query
+    return born(parent, entry.query, child_id(parent, entry), at)
+
+
+def born(parent: Birth, query: Query, session_id: SessionId, at: float, wakes: str = "") -> tuple[Birth, Head]:
+    """The birth of the child that a query asks for; the end of its id is its seed."""
     options = query.options or {}
-    session_id = child_id(parent, entry)
     birth = Birth(
         id=session_id,
         program=query.name,
@@ -44,6 +47,7 @@ def child_birth(parent: Birth, entry: Opened, at: float) -> tuple[Birth, Head]:
         everhold=parent.everhold,
         parent=parent.id,
         parent_query=query.q,
+        wakes=wakes,
     )
     return birth, Head(0, 1, State.RUNNING, -1, 0, None, at, Metrics())
 

@@ -17,11 +17,10 @@ from typing import Any, Final
 
 from everhold.core.codec import JSON, dumps
 from everhold.core.intake import Item, ItemKind, Slot
-from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query
-from everhold.core.session import ENDED, Birth, Head, Seed, SessionId, State
+from everhold.core.session import ENDED, Birth, Head, SessionId, State
 from everhold.core.status import Outcome, Raised, Returned
-from everhold.drive.child import child_end
+from everhold.drive.child import born, child_end
 from everhold.drive.live import Live
 from everhold.ports.store import Change, Filter, Letter, Store
 
@@ -57,24 +56,10 @@ class Deeds:
     def _begin(self, query: Query, options: dict[str, Any]) -> JSON:
         parent = self._live.birth
         drawn = sha256(f"{parent.id}/{query.key}/{query.q}".encode()).hexdigest()[:24]
-        birth = Birth(
-            id=SessionId(f"s-{int(self._at * 1e9):016x}-{drawn}"),
-            program=query.name,
-            version=options.get("version", 1),
-            args=query.args or {},
-            created_at=self._at,
-            seeds=[Seed(0, drawn)],
-            title=options.get("title", ""),
-            labels=parent.labels,
-            python=parent.python,
-            everhold=parent.everhold,
-            parent=parent.id,
-            parent_query=query.q,
-            wakes=options["wakes"],
-        )
-        self.births.append((birth, Head(0, 1, State.RUNNING, -1, 0, None, self._at, Metrics())))
-        self.letters.append(Letter("start", None, self._at, to=birth.id))
-        return birth.id
+        session_id = SessionId(f"s-{int(self._at * 1e9):016x}-{drawn}")
+        self.births.append(born(parent, query, session_id, self._at, options["wakes"]))
+        self.letters.append(Letter("start", None, self._at, to=session_id))
+        return session_id
 
     def _tell(self, query: Query) -> bool:
         birth = self._live.birth
