@@ -12,6 +12,7 @@ from everhold.core.tool import Allow, Confirm
 from everhold.core.turn import Answered, TurnCancelled, TurnFailed
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.code import executor_for
+from everhold.plugins.approval import Approval
 from everhold.ports.code import CodeRequest, Ended, Granted
 from everhold.ports.said import Said
 from everhold.ports.tool import ToolContext, tool
@@ -70,6 +71,22 @@ async def test_a_program_and_its_result():
     """What it returns and prints is the result."""
     turn, result = await run("print('so', 1)\nreturn {a = {1, 2}}")
     assert result == {"printed": "so\t1", "value": {"a": [1, 2]}} and turn.text == "Done."
+
+
+guarded = Agent(tools=[price], code=Lua(), plugins=[Approval("price")], name="guarded")
+
+
+async def test_a_program_gets_around_no_plugin():
+    """Plugins are asked before the tools that a program calls, as before those that the model calls."""
+    model = Scripted(use("lua", code='return tool("price", {of = "tea"})'), "Done.")
+    async with opened(llm=model) as runtime:
+        session = await runtime.session(guarded, "s")
+        turn = await session.send("Go.")
+        assert [query.kind for query in turn.queries] == [Kind.APPROVAL] and done == []
+        await runtime.answer(turn.queries[0], False)
+        assert (await session.turn(turn.input_id)).text == "Done."
+        assert "a person declined price" in told(await session.history())[0]["error"]
+    assert done == []
 
 
 async def test_a_program_calls_tools():

@@ -204,6 +204,14 @@ async def test_before_result():
         assert "x: found" in answers
 
 
+async def test_a_result_that_a_plugin_stopped_is_not_shown():
+    """It was run, which the model is told; what it came to stays with the plugin that did not want it seen."""
+    agent = held(made("before_result", lambda self, moment, call, content: Abort("secret")))
+    turn, _, history = await said(agent, use("look", what="x"))
+    assert turn.outcome == TurnAborted("probe", "secret") and RAN[-1] == "x"
+    assert told(history) == ["Error: the turn was stopped; it was run, and its result is not shown"]
+
+
 async def test_before_compact():
     """Row 18: higher priorities are asked first, and the first that has a new beginning is heard."""
     asked = []

@@ -11,7 +11,7 @@ import pytest
 from everhold.core.errors import AnswerConflict, BadArguments, UnknownQuery
 from everhold.core.message import Image, Picture, Text
 from everhold.core.query import Kind
-from everhold.core.tool import Later
+from everhold.core.tool import Confirm, Later
 from everhold.core.turn import Answered, TurnCancelled, TurnFailed
 from everhold.drive.agent.agent import Agent
 from everhold.ports.deltas import subscribe
@@ -470,9 +470,46 @@ async def test_tools_are_cancelled_with_their_turn():
         assert turn.outcome == TurnCancelled("enough")
         assert await asyncio.to_thread(world.noticed.wait, 10)
         await sending
-        assert told(await session.history()) == ["Error: the turn was cancelled"] * 2
+        words = "Error: the turn was cancelled; it had begun, and may or may not have happened"
+        assert told(await session.history()) == [words] * 2
         assert (await session.send("And now?")).text == "Done."
     assert world.done == ["cancelled"]
+
+
+@tool
+async def paid(amount: int) -> str:
+    """Pays, and is done."""
+    world.done.append(amount)
+    return f"paid {amount}"
+
+
+spender = Agent(tools=[paid, tool(waiting.function, name="other", read_only=True)], concurrency=1, name="spender")
+
+
+async def test_what_was_done_is_told_though_its_turn_was_cancelled():
+    """The model is not left to believe that a payment failed: it would pay again."""
+    model = Scripted(uses(("paid", {"amount": 5}), ("other", {}), ("other", {})))
+    async with opened(llm=model) as runtime:
+        session = await runtime.session(spender, "chat")
+        sending = asyncio.create_task(session.send("Pay."))
+        await world.begun.wait()
+        await session.cancel_turn("enough")
+        await sending
+        assert told(await session.history()) == ["paid 5"] + ["Error: the turn was cancelled"] * 2
+        assert (await session.send("And now?")).text == "Done."
+        assert model.shown[-1][2]["content"][0]["content"] == "paid 5"
+    assert world.done == [5, "cancelled"]
+
+
+async def test_who_was_asked_and_never_answered_leaves_no_doubt():
+    """A call that waited for a person's yes when its turn was cancelled has not begun."""
+    careful = Agent(tools=[paid], policy=lambda wanted: Confirm(), name="careful")
+    async with opened(llm=Scripted(use("paid", amount=5)), replay=False) as runtime:
+        session = await runtime.session(careful, "chat")
+        assert (await session.send("Pay.")).waiting
+        await session.cancel_turn("enough")
+        assert told(await session.history()) == ["Error: the turn was cancelled"]
+    assert world.done == []
 
 
 # ---- what finishes later

@@ -407,12 +407,16 @@ class Life:
         self.toolbox.answers.clear()
 
     def give_up(self, why: str) -> None:
-        """Give every tool that was called and has no result one that says so."""
+        """Give every tool that was called a result: what it came to, if that is known, or that the turn was stopped.
+
+        Where plugins have a say in what the model is shown, it is shown nothing that they may not have seen.
+        """
         last = self.graph.nodes[self.tip] if self.graph.tip is not None else None
         if last is not None and last.role is Role.ASSISTANT:
             calls = understood(last.content, "").calls
             if calls:
-                self.say(Role.TOOL, None, [call.result(f"Error: {why}", error=True) for call in calls])
+                shown = "before_result" not in self.hooks
+                self.say(Role.TOOL, None, [self.toolbox.given_up(call, why, shown=shown) for call in calls])
 
     @property
     def tip(self) -> str:

@@ -165,6 +165,7 @@ class Rounds:
         life = self.life
         reply = understood(said, f"{life.turn}.{life.ordinal}")
         whole = reply.blocks is None
+        life.toolbox.begin_round()
         life.say(Role.ASSISTANT, q if whole else None, said if whole else reply.blocks)
         return reply
 
@@ -220,12 +221,8 @@ class Rounds:
     async def _work(self, calls: list[ToolCall]) -> None:
         """Call the tools, unless plugins want it otherwise, and show the model what came of them."""
         life = self.life
-        done: dict[str, JSON] = {}
-        wanted = {call.id: call for call in calls}
-        await self._before(wanted, done)
-        running = [call for call in wanted.values() if call.id not in done]
-        for call, block in zip(running, await life.toolbox.run(running), strict=True):
-            done[call.id] = block
+        life.verdicts, life.toolbox.before = {}, self._before
+        done = await life.toolbox.run(calls)
         await self._shown(calls, done)
         life.say(Role.TOOL, None, [done[call.id] for call in calls])
 

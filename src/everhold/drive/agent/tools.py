@@ -7,13 +7,14 @@ Rules
   4. What a tool wrote beside its result lands with it. A tool that returns a call of a program hands its own on: the
      program is a child session, and what it returns is the result.
   5. A call that was started and of which no outcome is known is never silently run again: see `rerun`.
+  6. Plugins are asked before every call, also before those of a program that the model wrote.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -70,7 +71,10 @@ class Toolbox:
         self._free = asyncio.Semaphore(concurrency)
         self._places = {tool.name: asyncio.Semaphore(tool.concurrency) for tool in (*tools, *extra) if tool.concurrency}
         self._called = 0  # calls of this session so far
+        self._begun: set[str] = set()  # ids of calls whose tool was run, in this round
         self.answers: dict[int, JSON] = {}  # of the calls that blocks name
+        self.results: dict[str, JSON] = {}  # of the calls of this round that have one, by their ids
+        self.before: Callable[[dict[str, ToolCall], dict[str, JSON]], Awaitable[None]] = _as_it_is
         self.failed: TurnFailed | None = None  # set by a call that takes its turn down
         self.finish: list[JSON] = []  # at most one: set by a call that ends its turn
         self.said: list[str] = []  # by tools, beside their results; for the next checkpoint
@@ -89,18 +93,51 @@ class Toolbox:
         """Offer these beside the agent's own, in the place of those that were offered so before."""
         self.offer.also(tools)
 
-    async def run(self, calls: Sequence[ToolCall]) -> list[JSON]:
-        """Call them all, and return the results in the order of the calls."""
+    async def run(self, calls: Sequence[ToolCall]) -> dict[str, JSON]:
+        """Call them all, and return the results by the ids of the calls; `results` has each as soon as it comes."""
         self.failed, self.finish, self.said = None, [], []
-        first, self._called = self._called, self._called + len(calls)
-        return list(await asyncio.gather(*(self._one(call, first + index) for index, call in enumerate(calls))))
+        await self._all(calls, self.results)
+        return dict(self.results)
 
     async def also(self, calls: Sequence[ToolCall]) -> list[tuple[bool, JSON]]:
         """Call more tools, for one that is held by the loop."""
-        first, self._called = self._called, self._called + len(calls)
-        found: list[Any] = await asyncio.gather(*(self._one(call, first + index) for index, call in enumerate(calls)))
-        contents = [self.answers[block["q"]] if "q" in block else block["content"] for block in found]
-        return [(bool(block.get("is_error")), content) for block, content in zip(found, contents, strict=True)]
+        found: dict[str, Any] = {}
+        await self._all(calls, found)
+        results = [found[call.id] for call in calls]
+        contents = [self.answers[block["q"]] if "q" in block else block["content"] for block in results]
+        return [(bool(block.get("is_error")), content) for block, content in zip(results, contents, strict=True)]
+
+    def begin_round(self) -> None:
+        """The model has said something new: ids of calls before it mean nothing any more."""
+        self.results, self._begun = {}, set()
+
+    async def _all(self, calls: Sequence[ToolCall], done: dict[str, JSON]) -> None:
+        """Call them side by side, unless `before` wants it otherwise. What stops the turn stops them all."""
+        wanted = {call.id: call for call in calls}
+        await self.before(wanted, done)
+        running = [call for call in wanted.values() if call.id not in done]
+        first, self._called = self._called, self._called + len(running)
+        tasks = [asyncio.ensure_future(self._into(done, call, first + index)) for index, call in enumerate(running)]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    async def _into(self, done: dict[str, JSON], call: ToolCall, ordinal: int) -> None:
+        done[call.id] = await self._one(call, ordinal)
+
+    def given_up(self, call: ToolCall, why: str, *, shown: bool) -> JSON:
+        """The result of a call whose turn was stopped: what it came to, if that is known and may be `shown`."""
+        if call.id in self.results:
+            known = self.results[call.id]
+            return known if shown else call.result(f"Error: {why}; it was run, and its result is not shown", error=True)
+        tool = self.offer.tool(call.name)
+        if call.id in self._begun and tool is not None and not tool.read_only:
+            why += "; it had begun, and may or may not have happened"
+        return _wrong(call, why)
 
     async def _one(self, call: ToolCall, ordinal: int) -> JSON:
         tool = self.offer.tool(call.name)
@@ -159,6 +196,7 @@ class Toolbox:
             if tool.name in self._places:
                 await places.enter_async_context(self._places[tool.name])
             await places.enter_async_context(self._free)
+            self._begun.add(wanted.call_id)
             try:
                 return await self.ctx.put(
                     Kind.CALL, effect, name=tool.name, args=wanted.input, rerun=tool.rerun, options=options
@@ -175,6 +213,7 @@ class Toolbox:
 
     async def _confirmed(self, tool: Tool, call: ToolCall, wanted: Wanted, verdict: str) -> JSON:
         """Ask a person about exactly this call; run it if the answer is yes."""
+        self._begun.discard(call.id)
         why, bound = confirm_of(verdict), digest(wanted.tool, wanted.input)
         try:
             _, yes = await self.ctx.put(
@@ -238,6 +277,10 @@ class Toolbox:
         finally:
             self.spend(f"tool:{tool.name}", self.ctx.cost)
         return self._named(call, await self._in_part(tool, call, answered))
+
+
+async def _as_it_is(wanted: dict[str, ToolCall], done: dict[str, JSON]) -> None:
+    """Nobody wants it otherwise."""
 
 
 class _Elsewhere:
