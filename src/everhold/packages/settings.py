@@ -85,8 +85,13 @@ class Settings:
     @property
     def shown(self) -> str:
         """The address without its password, for people and logs."""
-        hidden = re.sub(r"(://[^/:@]*):.*@", r"\1:***@", self.database)
-        return re.sub(r"(\bpassword=)[^&]*", r"\1***", hidden)
+        return discreet(self.database)
+
+
+def discreet(address: str) -> str:
+    """An address without its password."""
+    hidden = re.sub(r"(://[^/:@]*):.*@", r"\1:***@", address)
+    return re.sub(r"(\bpassword=)[^&]*", r"\1***", hidden)
 
 
 def settings(

@@ -73,7 +73,7 @@ def answer_(
                 _refuse_nobody(query, name, verdict)
             counted = None if tokens is None else {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
             said = UNSET if error is not None else _value(query, value, file, verdict)
-            with kept(lambda: house.name(session_id)):
+            with kept(house, lambda: house.name(session_id)):
                 status = house.runtime.answer(
                     session_id, said, query_id=query_id, error=error, usage=counted, by=me(name), wait=wait
                 )

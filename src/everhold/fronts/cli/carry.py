@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ def carry(
     """
     name = house.name(status.session_id)
     talks = talks and at_terminal() and not as_json
-    with kept(lambda: name):
+    with kept(house, lambda: name):
         try:
             known = _for_models(status) if tried else set()
             status = _carried(house, status, wait=wait, talks=talks, name=name, tried=known)
@@ -36,12 +37,12 @@ def carry(
             status = house.runtime.status(status.session_id)
     code = report(status, name, as_json=as_json, terminal=at_terminal())
     if not isinstance(status, Finished) and not as_json:
-        _how_to_go_on(name)
+        _how_to_go_on(house, name)
     return code
 
 
 @contextmanager
-def kept(name: Callable[[], str | None]) -> Iterator[None]:
+def kept(house: House, name: Callable[[], str | None]) -> Iterator[None]:
     """After Ctrl-C, say that the session is kept and how to go on; `name` knows it, or that there is none yet."""
     try:
         yield
@@ -49,7 +50,7 @@ def kept(name: Callable[[], str | None]) -> Iterator[None]:
         click.echo("", err=True)
         found = name()
         if found is not None:
-            _how_to_go_on(found)
+            _how_to_go_on(house, found)
         raise
 
 
@@ -103,5 +104,6 @@ def _by_person(house: House, query: OpenQuery, name: str) -> Status:
             return house.runtime.status(query.session_id)
 
 
-def _how_to_go_on(name: str) -> None:
-    click.secho(f"the session is kept; go on with: everhold run -c {name}", dim=True, err=True)
+def _how_to_go_on(house: House, name: str) -> None:
+    again = f"everhold run -c {shlex.quote(name)}{house.place}"
+    click.secho(f"the session is kept; go on with: {again}", dim=True, err=True)

@@ -19,6 +19,7 @@ from everhold.core.query import Kind
 from everhold.fronts.cli.answering import Answering, answering, moving
 from everhold.fronts.cli.house import House, at_terminal, common, me, program_of
 from everhold.fronts.cli.paper import clean, json_out, line, value_text
+from everhold.fronts.cli.turn import asked_json, outcome, said, tell_waiting
 from everhold.fronts.wire import Exit
 
 if TYPE_CHECKING:
@@ -52,11 +53,10 @@ def chat_(
     name = name or f"chat-{secrets.token_hex(4)}"
     with moving(database, who, makes=True) as house:
         session = house.runtime.session(found, name)
-        place = "" if database is None else f" -d {shlex.quote(database)}"
         if at_terminal() and not as_json:
-            again = f"everhold chat {shlex.quote(agent)} --session {shlex.quote(name)}{place}"
+            again = f"everhold chat {shlex.quote(agent)} --session {shlex.quote(name)}{house.place}"
             return Terminal(house, session, name, f"{again}{_with(who)}").hold(agent)
-        return _piped(house, session, name, place, as_json=as_json)
+        return _piped(house, session, name, as_json=as_json)
 
 
 def _with(who: Answering) -> str:
@@ -77,43 +77,30 @@ def _agent(database: str | None, name: str) -> Agent:
 # ---- without a terminal
 
 
-def _piped(house: House, session: BlockingSession, name: str, place: str, *, as_json: bool) -> int:
+def _piped(house: House, session: BlockingSession, name: str, *, as_json: bool) -> int:
     rows: list[JSON] = []
     waiting: tuple[OpenQuery, ...] = ()
-    for words in _said(sys.stdin):
+    for words in _lines(sys.stdin):
         turn = session.send(words)
-        rows.append({"input": words, "text": turn.text, "outcome": _outcome(turn)})
+        rows.append({"input": words, "text": turn.text, "outcome": outcome(turn)})
         if not as_json:
-            click.echo(clean(turn.text) if _outcome(turn) == "answered" else f"({_outcome(turn)})")
+            click.echo(said(turn))
         if turn.waiting:
             waiting = turn.queries
             break
     if as_json:
-        from everhold.fronts.wire import query_json
-
-        asked = [{"id": query.id, **query_json(query)} for query in waiting]
-        json_out({"session": name, "session_id": session.id, "turns": rows, "waiting": asked})
-    for query in waiting if not as_json else ():
-        if query.kind is Kind.LLM:
-            click.echo(
-                "waiting: no model answers here; give --model provider:name, or --answer-with a command", err=True
-            )
-        else:
-            click.echo(f"waiting: {query.kind} {query.id}: {line(query.prompt or query.name, 200)}", err=True)
-        click.echo(f"answer it with: everhold answer {shlex.quote(name)} --query {query.id}{place}", err=True)
+        json_out({"session": name, "session_id": session.id, "turns": rows, "waiting": asked_json(waiting)})
+    else:
+        tell_waiting(house, name, waiting)
     return Exit.WAITING if waiting else Exit.OK
 
 
-def _said(lines: Iterable[str]) -> Iterator[str]:
+def _lines(lines: Iterable[str]) -> Iterator[str]:
     for words in lines:
         if words.strip() == "/quit":
             return
         if words.strip():
             yield words.rstrip("\n")
-
-
-def _outcome(turn: Turn) -> str:
-    return "waiting" if turn.outcome is None else str(type(turn.outcome).__struct_config__.tag)
 
 
 # ---- at a terminal
@@ -179,9 +166,9 @@ class Terminal:
             self._session.cancel_turn("Ctrl-C")
             click.secho("\n(the turn was stopped)", fg="yellow")
             return
-        if _outcome(turn) != "answered":
+        if outcome(turn) != "answered":
             why = getattr(turn.outcome, "error", "") or getattr(turn.outcome, "reason", "")
-            click.secho(f"({_outcome(turn)}{': ' + clean(why) if why else ''})", fg="red")
+            click.secho(f"({outcome(turn)}{': ' + clean(why) if why else ''})", fg="red")
 
     def _ask(self, turn: Turn) -> None:
         from everhold.fronts.cli.talk import Quit, ask

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -140,12 +141,20 @@ def me(name: str | None = None) -> dict[str, JSON]:
 class House:
     """An open runtime, for one command."""
 
-    def __init__(self, runtime: BlockingRuntime) -> None:
+    def __init__(self, runtime: BlockingRuntime, typed: str | None) -> None:
         self.runtime = runtime
+        self._typed = typed
 
     @property
     def database(self) -> str:
         return self.runtime.database
+
+    @property
+    def place(self) -> str:
+        """What the next command needs, to be about the same database."""
+        from everhold.packages.settings import discreet
+
+        return "" if self._typed is None else f" -d {shlex.quote(discreet(self._typed))}"
 
     @property
     def host(self) -> Host:
@@ -203,7 +212,7 @@ def opened(database: str | None, *, llm: Spec = None, moves: bool = False, makes
         _refuse_absent(found)
     # Who only looks needs no model: an empty script stands in for the one in the settings.
     with open_blocking(database, llm=llm if moves else [], recover=moves) as runtime:
-        yield House(runtime)
+        yield House(runtime, database)
 
 
 def program_of(database: str | None, name: str) -> Program[Any, Any]:

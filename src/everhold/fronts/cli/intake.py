@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ from everhold.fronts.cli.house import (
     session_argument,
     written,
 )
-from everhold.fronts.cli.paper import ago, clean, footer, json_out, line, table, value_text, when
+from everhold.fronts.cli.paper import ago, footer, json_out, line, table, value_text, when
+from everhold.fronts.cli.turn import asked_json, outcome, said, tell_waiting
 from everhold.fronts.wire import Exit
 
 if TYPE_CHECKING:
@@ -90,21 +92,16 @@ def _agent(house: House, session_id: str) -> Agent:
 
 def _told(house: House, turn: Turn, *, as_json: bool) -> int:
     """Say what became of what was said."""
-    outcome = "waiting" if turn.outcome is None else str(type(turn.outcome).__struct_config__.tag)
     name = house.name(turn.session_id)
     if as_json:
-        from everhold.fronts.wire import query_json
-
-        asked = [{"id": query.id, **query_json(query)} for query in turn.queries]
-        facts = {"session_id": turn.session_id, "input": turn.input_id, "outcome": outcome, "text": turn.text}
-        json_out({**facts, "waiting": asked})
+        facts = {"session_id": turn.session_id, "input": turn.input_id, "outcome": outcome(turn), "text": turn.text}
+        json_out({**facts, "waiting": asked_json(turn.queries)})
     elif not turn.waiting:
-        click.echo(clean(turn.text) if outcome == "answered" else f"({outcome})")
+        click.echo(said(turn))
     else:
-        for query in turn.queries:
-            click.echo(f"waiting: {query.kind} {query.id}: {line(query.prompt or query.name, 200)}", err=True)
-            click.echo(f"answer it with: everhold answer {name} --query {query.id}", err=True)
-        click.echo(f"kept as {turn.input_id}; `everhold intake {name}` lists what waits", err=True)
+        tell_waiting(house, name, turn.queries)
+        listing = f"everhold intake {shlex.quote(name)}{house.place}"
+        click.echo(f"kept as {turn.input_id}; `{listing}` lists what waits", err=True)
     return Exit.WAITING if turn.waiting else Exit.OK
 
 

@@ -65,7 +65,7 @@ def run_(
             call = called_with(found, arguments, json_args)
             told = pairs(labels, "--label")
             since = time.time()
-            with kept(lambda: _begun(house, found.ref, since)):
+            with kept(house, lambda: _begun(house, found.ref, since)):
                 status = house.runtime.start(call, key=key, title=title, labels=told, wait=wait)
         return carry(house, status, wait=wait, as_json=as_json, tried=not goes_on)
 
@@ -106,7 +106,7 @@ def retry_(
     """Go on from a failed session's last answer, with mended code."""
     with moving(database, who) as house:
         session_id = house.session(session)
-        with kept(lambda: house.name(session_id)):
+        with kept(house, lambda: house.name(session_id)):
             status = house.runtime.retry(session_id, wait=wait)
         return carry(house, status, wait=wait, as_json=as_json)
 
