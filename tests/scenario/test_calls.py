@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 import everhold
-from everhold.core.errors import AnswerConflict, NoOpenQuery
+from everhold.core.errors import AnswerConflict, BadSetting, NoOpenQuery
 from everhold.testing.clock import ManualClock
 from tests.scenario.house import TTL, die, dying, ids, moved, opened, prompts, rows
 
@@ -122,6 +122,39 @@ async def test_retries(retries, result):
             clock.advance(1)
         assert await running == result
     assert len(world.done) == min(retries + 1, 3)
+
+
+ODD = {
+    "cancelled": (asyncio.CancelledError(), "CancelledError: CancelledError"),
+    "odd": (BaseException("odd"), "BaseException: odd"),
+    "exit": (SystemExit(3), "SystemExit: 3"),
+    "setting": (BadSetting("size", "should be 1"), "bad_setting: setting size: should be 1"),
+    "timeout": (TimeoutError("the server is slow"), "TimeoutError: the server is slow"),
+}
+
+
+def raises(which):
+    raise ODD[which][0]
+
+
+async def raises_here(which):
+    raise ODD[which][0]
+
+
+@everhold.program
+async def tries(ctx, which: str, here: bool):
+    try:
+        return await ctx.call(raises_here if here else raises, which)
+    except everhold.AnswerFailed as error:
+        return f"{error.kind}: {error.message}"
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["on the loop", "in a thread"])
+@pytest.mark.parametrize("which", ODD)
+async def test_whatever_a_function_raises_is_an_answer(which, here):
+    """Also what no function should raise, and what would mean something else if the process had raised it."""
+    async with opened() as runtime:
+        assert await runtime.run(tries(which=which, here=here), wait=30) == ODD[which][1]
 
 
 @everhold.program

@@ -1,5 +1,7 @@
 """Plugins: one test for each hook, under its name; what they keep; what is refused."""
 
+import asyncio
+import json
 import logging
 
 import pytest
@@ -28,6 +30,7 @@ from everhold.hooks import (
 from everhold.ports.said import Said
 from everhold.ports.tool import tool
 from everhold.programs.python import PythonHost
+from everhold.testing.clock import ManualClock
 from everhold.testing.crash import crash_everywhere
 from tests.scenario.house import opened, rows
 from tests.scenario.talk import Scripted, told, use, uses
@@ -764,3 +767,26 @@ def test_a_turn_with_plugins_is_crashed_at_every_commit():
 
     report = crash_everywhere(busy(task="Go."), answers=model)
     assert report.result == "All three." and report.commits >= 8
+
+
+async def test_a_tool_is_tried_again_also_where_plugins_store():
+    """What is written down otherwise was run as always: with its retries; and its last error is written so, too."""
+    tries = []
+
+    @tool(retries=2, read_only=True)
+    async def unsteady() -> str:
+        """Fails."""
+        tries.append(1)
+        raise ConnectionError("no secret")
+
+    clock = ManualClock()
+    plugin = made("before_store", lambda self, value: json.loads(json.dumps(value).replace("secret", "***")))
+    agent = Agent(tools=[unsteady], plugins=[plugin], name="<locals>.probed")
+    async with opened(llm=Scripted(use("unsteady"), "Done."), clock=clock) as runtime:
+        session = await runtime.session(agent, "c")
+        sending = asyncio.ensure_future(session.send("Go."))
+        while not sending.done():
+            await asyncio.sleep(0)
+            clock.advance(1)
+        assert told(await session.history()) == ["Error: ConnectionError: no ***"]
+    assert len(tries) == 3

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import AnswerConflict
+from everhold.core.errors import AnswerConflict, ReadOnlyStore, StoreBusy, StoreFull, StoreUnavailable
 from tests.scenario.house import ids, opened, prompts, rows
 
 
@@ -202,9 +202,18 @@ def _interrupted(self, *args):
     raise KeyboardInterrupt
 
 
-async def test_the_outcome_of_a_call_is_kept_when_the_store_is_busy():
-    """It is tried again until it lands: nobody else knows it."""
-    from everhold.core.errors import StoreBusy
+@pytest.mark.parametrize(
+    "away",
+    [
+        StoreBusy("here", 30),
+        StoreFull("here"),
+        StoreUnavailable("here", "the server is being restarted"),
+        ReadOnlyStore("here"),
+    ],
+    ids=lambda error: error.code,
+)
+async def test_the_outcome_of_a_call_is_kept_when_the_store_is_away(away):
+    """It is tried again until it lands, however long that takes: nobody else knows it."""
     from everhold.testing.clock import ManualClock
 
     clock, refused = ManualClock(), []
@@ -222,7 +231,7 @@ async def test_the_outcome_of_a_call_is_kept_when_the_store_is_busy():
         async def busy(change, fence):
             if change.deliveries and change.deliveries[0].answers and len(refused) < 3:
                 refused.append(True)
-                raise StoreBusy("here", 30)
+                raise away
             await commit(change, fence)
 
         runtime.store.commit = busy

@@ -349,6 +349,16 @@ async def test_a_tool_that_returns_a_call_hands_its_own_on():
     assert kinds.count("tool_finished") == 0 and kinds.count("tool_started") == 1
 
 
+async def test_what_is_handed_on_may_be_long():
+    """All of it is kept, however long: a program cannot begin with half of its arguments."""
+    cast = Cast(use("summarise", words="long " * 10_000), "Done.", other="short")
+    async with opened(llm=cast) as runtime:
+        session = await runtime.session(hander, "s")
+        assert (await session.send("Go.")).text == "Done."
+        (child,) = await runtime.sessions(parent=session.id)
+        assert len((await runtime.store.load(child.session_id)).birth.args["words"]) == 50_000
+
+
 async def _until_settled(session):
     async for event in session.events():
         yield event

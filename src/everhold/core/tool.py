@@ -23,6 +23,8 @@ UNSURE: Final = "tool_confirm"
 LATER: Final = "tool_later"
 HANDED: Final = "tool_handed"
 MISFIT: Final = "tool_input"
+#: Those that say what happens next, so that all of it is kept: see `recorded`.
+WHOLE: Final = frozenset({UNSURE, LATER, HANDED})
 
 
 #: The names under which a journaled result has what its tool said and wrote beside it.

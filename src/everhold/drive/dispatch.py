@@ -13,7 +13,7 @@ import functools
 import inspect
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -30,14 +30,17 @@ from everhold.core.errors import (
     Poison,
     ProviderMismatch,
     ProviderUnconfigured,
+    ReadOnlyStore,
     StoreBusy,
     StoreFull,
+    StoreUnavailable,
 )
 from everhold.core.lease import Timings
 from everhold.core.query import Answer, Kind, Query, Rerun, Usage
 from everhold.core.schema import read, unfit
 from everhold.core.session import State
 from everhold.core.status import Raised
+from everhold.core.tool import WHOLE
 from everhold.drive import doubt
 from everhold.drive.alive import Census, census, here, lives, owner
 from everhold.drive.completion import Completions
@@ -61,8 +64,14 @@ DEATHS: Final = 3
 PATIENCE: Final = 1.0
 
 
-#: What an answerer raises when it cannot answer such a query at all: that is not an answer.
+#: What an answerer raises when it cannot answer such a query at all: that is not an answer. (That of a call is.)
 CANNOT: Final = (NotAllowed, BadSetting, MissingExtra, ProviderMismatch, ProviderUnconfigured)
+#: How a store says that it cannot be written now; it may be able to again in a while.
+AWAY: Final = (StoreBusy, StoreFull, StoreUnavailable, ReadOnlyStore)
+
+
+#: Characters of an error that are kept.
+LONGEST: Final = 20_000
 
 
 #: Session, query and the function it asks to be called; gives what is called.
@@ -184,7 +193,7 @@ class Dispatch:
 
         self._sessions.jobs.get(session_id, {}).pop(query.q, None)
         try:
-            await self._sessions.on(session_id, act)
+            await self._insisting(session_id, query.q, act)
         finally:
             if not self._sessions.jobs.get(session_id):
                 self._sessions.jobs.pop(session_id, None)
@@ -193,7 +202,7 @@ class Dispatch:
     async def deliver(self, session_id: str, answer: Answer) -> None:
         """Hand over what came of a query this process worked on; nobody else's answer is overwritten.
 
-        Nobody else knows it: where the store is busy or full for now, it is tried again.
+        Nobody else knows it: where the store is away or full for now, it is tried again.
         """
 
         async def act(live: Live) -> None:
@@ -205,12 +214,7 @@ class Dispatch:
                 log.warning("q-%d of session %s was taken over: what came of it here is not kept", answer.q, session_id)
 
         try:
-            while True:
-                try:
-                    return await self._sessions.on(session_id, act)
-                except (StoreBusy, StoreFull) as error:
-                    log.warning("the outcome of q-%d of session %s waits: %s", answer.q, session_id, error)
-                await self._clock.sleep(PATIENCE)
+            await self._insisting(session_id, answer.q, act)
         except EverholdError:
             log.exception("the outcome of q-%d of session %s could not be kept", answer.q, session_id)
         finally:
@@ -220,6 +224,15 @@ class Dispatch:
                 self._sessions.jobs.pop(session_id, None)
             self._sessions.changed(session_id)
 
+    async def _insisting(self, session_id: str, q: int, act: Callable[[Live], Awaitable[None]]) -> None:
+        """Write down something about a query that only this process knows, however long that takes."""
+        while True:
+            try:
+                return await self._sessions.on(session_id, act)
+            except AWAY as error:
+                log.warning("what is known of q-%d of session %s waits to be written: %s", q, session_id, error)
+            await self._clock.sleep(PATIENCE)
+
     async def _outcome(self, session_id: str, query: Query, effect: Callable[[], Any] | None) -> Answer:
         asking = Completions(session_id, self._answerers.get(Kind.LLM), answered)
         COMPLETER.set(asking)
@@ -227,28 +240,32 @@ class Dispatch:
             if query.kind is Kind.CALL:
                 if effect is None:
                     raise AnswerFailed(f"{query.name} is not known to this process")
-                if self.instead is not None:
-                    effect = self.instead(session_id, query, effect)
-                return Answer(query.q, await self._call(query, effect), usage=asking.spent.usage)
+                act = effect if self.instead is None else self.instead(session_id, query, effect)
+                return kept(Answer(query.q, await self._call(query, act), usage=asking.spent.usage), effect)
             asked = query if effect is None else in_full(query, effect())
             said = await self._answerers[query.kind].answer(asked, session_id)
             return kept(answered(query, said), effect)
-        except (asyncio.CancelledError, *CANNOT):
+        except (KeyboardInterrupt, GeneratorExit):
             raise
-        except Exception as error:
-            return Answer(query.q, error=told(error), usage=asking.spent.usage)
+        except BaseException as error:  # whatever it is: the program waits for an answer
+            given_up = isinstance(error, asyncio.CancelledError) and is_cancelled()
+            if given_up or (isinstance(error, CANNOT) and query.kind is not Kind.CALL):
+                raise
+            return failed(Answer(query.q, error=told(error), usage=asking.spent.usage), effect)
 
     async def _call(self, query: Query, effect: Callable[[], Any]) -> Any:
         options = query.options or {}
         tries, timeout = options.get("retries", 0) + 1, options.get("timeout")
         for left in range(tries - 1, -1, -1):
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(timeout) as limit:
                     value = await run(effect)
                 return unfit(value, _annotated(effect), f"the result of {query.name}")
             except TimeoutError:
-                if not left:
+                if not left and limit.expired():
                     raise TimeoutError(f"{query.name} took longer than {timeout} s") from None
+                if not left:
+                    raise
             except (asyncio.CancelledError, AnswerFailed, BadSchema, BadValue):
                 raise
             except Exception:
@@ -375,6 +392,12 @@ class Dispatch:
         await self._sessions.end(live, Raised(str(error), error.code, "", live.head.n))
 
 
+def is_cancelled() -> bool:
+    """Whether somebody cancelled the task that runs now; what it awaits may have been cancelled by itself."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
 async def run(effect: Callable[[], Any]) -> Any:
     """Do it: async functions here, sync ones in a thread."""
     function = getattr(effect, "func", effect)
@@ -404,9 +427,19 @@ def answered(query: Query, said: Any) -> Answer:
 def kept(answer: Answer, effect: Callable[[], Any] | None) -> Answer:
     """An answer as whoever asked wants it written down: `keep` of the effect says how."""
     keep = getattr(effect, "keep", None)
-    if keep is None or answer.error is not None:
+    if keep is None:
         return answer
+    if answer.error is not None:
+        return msgspec.structs.replace(answer, error={**answer.error, "message": str(keep(answer.error["message"]))})
     return msgspec.structs.replace(answer, value=plain(keep(answer.value), "the answer"))
+
+
+def failed(answer: Answer, effect: Callable[[], Any] | None) -> Answer:
+    """An error as whoever asked wants it written down; if that fails, this is the error."""
+    try:
+        return kept(answer, effect)
+    except EverholdError as error:
+        return msgspec.structs.replace(answer, error=told(error))
 
 
 def fitted(query: Query, value: Any) -> Any:
@@ -423,8 +456,8 @@ def told(error: BaseException) -> dict[str, str]:
     code = error.code if isinstance(error, EverholdError) else type(error).__name__
     if isinstance(error, AnswerFailed) and error.kind:
         code = error.kind
-    words = str(error).encode("utf-8", "backslashreplace").decode()[:20_000]
-    return {"code": code, "message": words or code}
+    words = str(error).encode("utf-8", "backslashreplace").decode()
+    return {"code": code, "message": (words if code in WHOLE else words[:LONGEST]) or code}
 
 
 def _annotated(effect: Callable[[], Any]) -> Any:

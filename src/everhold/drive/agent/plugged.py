@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from everhold.core.codec import JSON, plain
-from everhold.core.errors import AnswerFailed, BadDirective, EverholdError, PluginFailed
+from everhold.core.errors import BadDirective, EverholdError, PluginFailed
 from everhold.core.query import Kind
 from everhold.core.tool import Confirm, Deny
 from everhold.hooks import ALLOWED, HOOKS, Directive, Moment, Plugin, overrides, stored
@@ -206,20 +206,7 @@ class Guarded:
 
     async def put(self, kind: Kind, effect: Callable[[], Any] | None = None, **more: Any) -> tuple[int, Any]:
         if effect is not None and kind is Kind.CALL and self._keeps:
-            effect = functools.partial(self._kept, effect)
+            effect = functools.partial(effect)
+            effect.keep = functools.partial(stored, self._plugged.plugins)  # type: ignore[attr-defined]
         self._asking(kind, more)
         return await self._ctx.put(kind, effect, **more)
-
-    async def _kept(self, effect: Callable[[], Any]) -> JSON:
-        try:
-            value = effect()
-            return stored(self._plugged.plugins, await value if inspect.isawaitable(value) else value)
-        except AnswerFailed as error:
-            raise AnswerFailed(self._words(error.message), error.kind) from None
-        except EverholdError:
-            raise
-        except Exception as error:
-            raise AnswerFailed(self._words(str(error)), type(error).__name__) from None
-
-    def _words(self, error: str) -> str:
-        return str(stored(self._plugged.plugins, error))
