@@ -11,7 +11,7 @@ from everhold.drive.agent.agent import Agent
 from everhold.ports.tool import tool
 from everhold.testing.crash import crash_everywhere
 from tests.scenario.house import opened, rows
-from tests.scenario.talk import Scripted, use, uses
+from tests.scenario.talk import Scripted, told, use, uses
 
 
 @tool(read_only=True)
@@ -75,6 +75,23 @@ async def test_saying_nothing_fails_the_turn(said):
         turn = await session.send("Hello?")
         assert isinstance(turn.outcome, TurnFailed) and turn.outcome.code == "empty_response"
         assert (await session.send("Hello?")).text == "Here I am."
+
+
+@pytest.mark.parametrize("said", [{"text": 5}, {"text": ["x"]}, {"content": [], "tool_calls": [{}], "text": {}}])
+async def test_words_that_are_no_words_fail_the_turn_and_not_the_session(said):
+    """Row 27: what a host wrote wrong is an outcome; the conversation goes on."""
+    async with opened(llm=Scripted(said, '{"right": true, "why": "so"}')) as runtime:
+        session = await runtime.session(judging, "wrong")
+        assert (await session.send("Hello?")).outcome.code == "bad_response"
+        assert isinstance((await session.send("Hello?")).outcome, Answered)
+
+
+async def test_tools_are_called_also_where_the_words_are_called_content():
+    """Row 27: as messages of OpenAI are written; calls are not left out in silence."""
+    async with opened(llm=Scripted({"content": "Let me see.", **use("look", what="a")}, "Seen.")) as runtime:
+        session = await runtime.session(plain, "content")
+        assert (await session.send("Look.")).text == "Seen."
+        assert told(await session.history()) == ["a: found"]
 
 
 async def test_a_value_that_fits_is_returned():

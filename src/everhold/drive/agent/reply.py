@@ -2,7 +2,7 @@
 
 "Paris."                                                          words: the end of the turn
 {"content": [{"type": "text", …}, {"type": "tool_use", …}]}       blocks, as a provider says it
-{"text": "…", "tool_calls": [{"name": "search", "input": {…}}]}   the simple form
+{"text": "…", "tool_calls": [{"name": "search", "input": {…}}]}   the simple form; `content` may stand for `text`
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def understood(said: JSON, where: str) -> Reply:
         if simple is None:
             return Reply(said, [])
         said = simple
-    if isinstance(said, dict) and "content" not in said and ("tool_calls" in said or "text" in said):
+    if isinstance(said, dict) and ("tool_calls" in said or ("text" in said and "content" not in said)):
         return _simple(said, where)
     found = blocks(said)
     if not found or not all(isinstance(block, dict) for block in found):
@@ -86,7 +86,9 @@ def _written(said: str) -> JSON:
 
 
 def _simple(said: dict[str, JSON], where: str) -> Reply:
-    words = said.get("text") or ""
+    words = said.get("text", said.get("content")) or ""
+    if not isinstance(words, str):
+        raise AnswerFailed("the text of an answer should be words", "bad_response")
     kept: list[JSON] = [{"type": "text", "text": words}] if words else []
     wanted = said.get("tool_calls") or []
     for one in wanted if isinstance(wanted, list) else [None]:
