@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,8 +11,8 @@ import msgspec
 from everhold.core.codec import loads, seal
 from everhold.core.journal import Delivery, open_queries
 from everhold.core.query import ANSWERABLE, Kind, Query
-from everhold.core.session import Birth
-from everhold.ports.store import Effect, Filter, Letter
+from everhold.core.session import Birth, Head
+from everhold.ports.store import Effect, Filter, Letter, Record
 from everhold.stores.postgres.address import kept, named, read
 from everhold.stores.postgres.group import HEAD
 from everhold.stores.postgres.land import label_row
@@ -31,23 +32,26 @@ _CHAIN: Final = (
     " ON j.session = c.source AND j.n >= c.since AND j.n <= c.upto ORDER BY c.root, j.n"
 )
 _TOP: Final = "9223372036854775807"
-DELIVERIES: Final = _CHAIN.format(
-    first=f"SELECT s.ref, s.ref, CASE WHEN %s < 0 THEN h.open_from ELSE %s END, {_TOP}, s.origin, s.origin_n"
-    " FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref WHERE s.id = %s AND s.deleted = 0"
+#: The sessions that are to be loaded, each with the number of its first delivery; negative: from what is open on.
+_WANTED: Final = "unnest(%s::text[], %s::int8[]) WITH ORDINALITY AS w (id, since, i)"
+_LOADED: Final = f"FROM {_WANTED} JOIN everhold.session s ON s.id = w.id AND s.deleted = 0"
+#: What `load` reads, statement by statement; the first column says which of the wanted it is.
+LOAD: Final = (
+    f"SELECT w.i, s.birth, s.seal, {HEAD} {_LOADED} JOIN everhold.head_1 h ON h.ref = s.ref",
+    _CHAIN.format(
+        first=f"SELECT w.i, s.ref, CASE WHEN w.since < 0 THEN h.open_from ELSE w.since END, {_TOP}, s.origin,"
+        f" s.origin_n {_LOADED} JOIN everhold.head_1 h ON h.ref = s.ref"
+    ),
+    f"SELECT w.i, l.kind, l.body, l.at, l.id, l.seal, l.session {_LOADED}"
+    " JOIN everhold.letter l ON l.session = s.ref ORDER BY l.id",
+    f"SELECT w.i, e.q, e.worker, e.since, e.seal, e.session {_LOADED}"
+    " JOIN everhold.effect e ON e.session = s.ref ORDER BY e.q",
 )
 OPEN: Final = _CHAIN.format(
     first=f"SELECT s.ref, s.ref, h.open_from, {_TOP}, s.origin, s.origin_n"
     " FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref WHERE s.ref = ANY(%s)"
 )
-LETTERS: Final = (
-    "SELECT l.kind, l.body, l.at, l.id, l.seal, l.session FROM everhold.letter l"
-    " JOIN everhold.session s ON s.ref = l.session WHERE s.id = %s ORDER BY l.id"
-)
 LETTERS_OF: Final = "SELECT kind, body, at, id, seal, session FROM everhold.letter WHERE session = ANY(%s) ORDER BY id"
-EFFECTS: Final = (
-    "SELECT e.q, e.worker, e.since, e.seal, e.session FROM everhold.effect e"
-    " JOIN everhold.session s ON s.ref = e.session WHERE s.id = %s ORDER BY e.q"
-)
 HIDDEN: Final = (
     "SELECT session, q FROM everhold.notice WHERE session = ANY(%s)"
     " UNION ALL SELECT session, q FROM everhold.effect WHERE session = ANY(%s)"
@@ -80,6 +84,29 @@ PAGE: Final = 200
 read_birth = msgspec.json.Decoder(Birth).decode
 _query = msgspec.json.Decoder(Query).decode
 Found = tuple[Birth, Query, float]
+#: What each statement of `LOAD` says of one session.
+Parts = tuple[list[tuple[Any, ...]], ...]
+
+
+def parts(count: int, said: Sequence[Sequence[tuple[Any, ...]]]) -> list[Parts]:
+    """The rows of `LOAD`, one session after the other in the order in which they were wanted."""
+    found: list[Parts] = [tuple([] for _ in LOAD) for _ in range(count)]
+    for part, rows in enumerate(said):
+        for i, *row in rows:
+            found[i - 1][part].append(tuple(row))
+    return found
+
+
+def record(
+    birth: Birth,
+    head: Head,
+    journal: list[tuple[Any, ...]],
+    letters: list[tuple[Any, ...]],
+    effects: list[tuple[Any, ...]],
+) -> Record:
+    """A session from its rows; raises one of `UNREADABLE` if one is damaged."""
+    deliveries = [read_delivery(head.ref, row) for row in journal]
+    return Record(birth, head, deliveries, [*map(letter, letters)], [*map(effect, effects)])
 
 
 def letter(row: tuple[Any, ...]) -> Letter:

@@ -27,14 +27,15 @@ from everhold.ports.attachment import Attachment
 from everhold.ports.store import Change, Filter, Problem, Progress, Record, Summary, Worker
 from everhold.stores.postgres import attach, look, verify
 from everhold.stores.postgres.address import Address, kept, named, read
-from everhold.stores.postgres.door import NOW
+from everhold.stores.postgres.door import NOW, sent
+from everhold.stores.postgres.gather import Gathered
 from everhold.stores.postgres.group import Group
 from everhold.stores.postgres.hear import Ear
 from everhold.stores.postgres.lanes import Lanes
 from everhold.stores.postgres.line import Line, Lines
 from everhold.stores.postgres.schema import LOCKS, lock_number, prepare
 from everhold.stores.postgres.upkeep import Upkeep
-from everhold.stores.sealed import UNREADABLE, read_delivery, read_head
+from everhold.stores.sealed import UNREADABLE, read_head
 
 T = TypeVar("T")
 
@@ -72,6 +73,7 @@ class PostgresStore(Lanes, Upkeep):
         self._lines: Lines = None  # type: ignore[assignment]
         self._group: Group = None  # type: ignore[assignment]
         self._ear: Ear = None  # type: ignore[assignment]
+        self._loads: Gathered[tuple[str, int], look.Parts] = None  # type: ignore[assignment]
 
     async def open(self) -> None:
         lines = Lines(self._address, patience=self._patience, size=self._size)
@@ -89,6 +91,7 @@ class PostgresStore(Lanes, Upkeep):
             await lines.close()
             raise
         self._lines, self._ear = lines, ear
+        self._loads = Gathered(self._loaded, at_once=2)
         self._group = Group(
             lines, self.schema, durability=self.durability, telling=ear.telling, later=ear.later, time=lambda: self.time
         )
@@ -109,26 +112,22 @@ class PostgresStore(Lanes, Upkeep):
     # ---- reading
 
     async def load(self, session_id: str, since: int = 0) -> Record:
-        id = self._known(session_id)
+        rows = await self._loads((self._known(session_id), since))
+        try:
+            birth, head = self._session(session_id, rows[0])
+            return look.record(birth, head, *rows[1:])
+        except (BadValue, *UNREADABLE) as error:
+            raise StoreDamaged(self.where, str(error)) from None
 
-        async def act(line: Line) -> Record:
-            async with line.pipeline():
-                await line.execute(_SNAPSHOT)
-                session = await line.execute(self._say(look.SESSION), (id,))
-                journal = await line.execute(self._say(look.DELIVERIES), (since, since, id))
-                letters = await line.execute(self._say(look.LETTERS), (id,))
-                effects = await line.execute(self._say(look.EFFECTS), (id,))
-                await line.execute("COMMIT")
-            birth, head = self._session(session_id, await session.fetchall())
-            return Record(
-                birth,
-                head,
-                [read_delivery(row[0], row[1:]) for row in await journal.fetchall()],
-                [look.letter(row) for row in await letters.fetchall()],
-                [look.effect(row) for row in await effects.fetchall()],
-            )
+    async def _loaded(self, wanted: builtins.list[tuple[str, int]]) -> builtins.list[look.Parts]:
+        """What there is of some sessions, all at one moment."""
+        values = ([id for id, _ in wanted], [since for _, since in wanted])
 
-        return await self._insisting(act)
+        async def act(line: Line) -> builtins.list[look.Parts]:
+            acts = [(_SNAPSHOT, ()), *((statement, values) for statement in look.LOAD), ("COMMIT", ())]
+            return look.parts(len(wanted), (await sent(line, self.schema, acts))[1:-1])
+
+        return await self._lines.insisting(act)
 
     def _known(self, session_id: str) -> str:
         """An id as it is kept; raises `UnknownSession` for what cannot be one."""
