@@ -46,7 +46,7 @@ def _steps(stage: Stage) -> Iterator[Figure]:
 
 
 def _slice(name: str, worker: Worker) -> Reply:
-    return worker.ask("sequence", sessions=20, pauses=PAUSES)
+    return worker.ask("sequence", sessions=SLICE[Level.MEMORY], pauses=PAUSES)
 
 
 def _resume(stage: Stage) -> Iterator[Figure]:

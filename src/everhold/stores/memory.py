@@ -11,7 +11,6 @@ Rules
 from __future__ import annotations
 
 import builtins
-import copy
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from heapq import nsmallest
@@ -470,9 +469,7 @@ class MemoryStore(Lanes, Upkeep):
 
 
 def _copied(head: Head) -> Head:
-    fresh = copy.copy(head)
-    fresh.metrics = head.metrics.copy()
-    return fresh
+    return msgspec.structs.replace(head, metrics=head.metrics.copy())
 
 
 def _matches(session: _Session, wanted: Filter) -> bool:
