@@ -23,7 +23,7 @@ from everhold.core.errors import Diverged
 from everhold.core.graph import Node
 from everhold.core.log import LogEntry, Progress
 from everhold.core.query import Answer, Query, reworded
-from everhold.core.status import Outcome
+from everhold.core.status import Outcome, Raised
 from everhold.core.turn import Settled
 
 
@@ -240,8 +240,6 @@ def describe(query: Query) -> str:
 
 def ended(outcome: Any) -> str:
     """An end in a few words."""
-    return {
-        "Returned": "the end, with a value",
-        "Raised": "the end, with an error",
-        "Stopped": "a cancel",
-    }.get(type(outcome).__name__, "no end")
+    if isinstance(outcome, Raised):
+        return f"the end, with an error: {outcome.error:.200}"
+    return {"Returned": "the end, with a value", "Stopped": "a cancel"}.get(type(outcome).__name__, "no end")

@@ -279,9 +279,14 @@ def test_the_same_end(outcome):
     ("recorded", "said", "was", "now"),
     [
         (expected(ask(0)), reply(outcome=Returned(1)), "llm 'question 0' at 0:0", "the end, with a value"),
-        (expected(outcome=Raised("no")), reply(ask(0)), "the end, with an error", "llm 'question 0' at 0:0"),
+        (expected(outcome=Raised("no")), reply(ask(0)), "the end, with an error: no", "llm 'question 0' at 0:0"),
         (expected(outcome=Stopped()), reply(), "a cancel", "no question here"),
-        (expected(outcome=Returned(1)), reply(outcome=Raised("no")), "the end, with a value", "the end, with an error"),
+        (
+            expected(outcome=Returned(1)),
+            reply(outcome=Raised("no")),
+            "the end, with a value",
+            "the end, with an error: no",
+        ),
     ],
 )
 def test_another_end_diverges(recorded, said, was, now):

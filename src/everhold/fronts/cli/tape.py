@@ -102,7 +102,7 @@ def _tell(one: Played) -> None:
     if one.reply.outcome is not None:
         from everhold.core.journal import ended
 
-        click.echo(f"{one.given.n:>4}  {ended(one.reply.outcome)}")
+        click.echo(f"{one.given.n:>4}  {line(ended(one.reply.outcome), 100)}")
 
 
 def _said(answer: Answer) -> str:
