@@ -50,6 +50,17 @@ def asked(status: Status) -> tuple[OpenQuery, ...]:
     return tuple(query for query in queries if query.kind is not Kind.SIGNAL)
 
 
+def in_hand(runtime: Runtime, session_id: str, revision: int | None = None) -> bool:
+    """Whether this process works on all that a session waits for; being told something is not waited for.
+
+    With a revision: and whether the session stands there, as far as it is known here.
+    """
+    live, jobs = runtime._sessions.cached(session_id), runtime._sessions.jobs.get(session_id)
+    if live is None or not jobs or (revision is not None and live.head.revision != revision):
+        return False
+    return all(q in jobs or entry.query.kind is Kind.SIGNAL for q, entry in live.opened.items())
+
+
 async def asked_below(
     runtime: Runtime, session_id: str, watch: Callable[[str], Any] = lambda child: None
 ) -> tuple[OpenQuery, ...]:

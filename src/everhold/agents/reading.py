@@ -61,6 +61,11 @@ class Reading:
         return True
 
     @property
+    def revision(self) -> int:
+        """Of the session, when it was last read."""
+        return -1 if self.head is None else self.head.revision
+
+    @property
     def begun(self) -> bool:
         """Whether anything was read yet."""
         return self._next > 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from everhold.agents.below import LOOK, Changes, asked, asked_anywhere, asked_below, until_asked_below
+from everhold.agents.below import LOOK, Changes, asked, asked_anywhere, asked_below, in_hand, until_asked_below
 from everhold.agents.framing import Framing, checked
 from everhold.agents.intake import Busy, Waiting, busy_of, known, put, still_waits
 from everhold.agents.reading import ALL, Reading
@@ -102,7 +102,7 @@ class AgentSession(Framing, Waiting):
             return await fork.send(said, id=input_id, wait=wait, options=options)
         read = self._tail if id is None and not self._reading.begun else self._reading
         if await self._say(input_id, said, options, read):
-            turn = await self._ended(input_id, read, wait)
+            turn = await self._ended(input_id, read, wait, said=True)
         elif policy is Busy.FORK:
             fork = await self.fork(key=self._fork_key(input_id))
             return await fork.send(said, id=input_id, wait=wait, options=options)
@@ -153,14 +153,17 @@ class AgentSession(Framing, Waiting):
         return await self._ended(input_id, self._reading, wait)
 
     async def _ended(
-        self, input_id: str, read: Reading | Tail, wait: float | None, *, queued: bool | None = None
+        self, input_id: str, read: Reading | Tail, wait: float | None, *, queued: bool = False, said: bool = False
     ) -> Turn:
         """The turn of an input as soon as it has settled, or waits for somebody outside.
 
-        Raises `InputEnded` if it never will, because it was taken back before it entered.
+        One that was `said` just now is not looked for while it is known that it goes on here. Raises `InputEnded` if
+        it never will settle, because it was taken back before it entered.
         """
         loop = asyncio.get_running_loop()
         deadline = None if wait is None else loop.time() + wait
+        if said and in_hand(self._runtime, self.id):
+            await self._runtime._sessions.next_change(self.id, LOOK if wait is None else min(wait, LOOK))
         while True:
             with Changes(self._runtime) as changes:
                 changes.watch(self.id)
@@ -168,18 +171,27 @@ class AgentSession(Framing, Waiting):
                 settled = read.settled(input_id)
                 if settled is not None:
                     return Turn(self.id, settled.input, settled, text=read.words(input_id))
-                status = await self._runtime.status(self.id)
-                if isinstance(status, Finished):
-                    raise SessionEnded(self.id, status.state, "held a conversation with")
-                if queued or (isinstance(read, Reading) and read.input(input_id) is None):
-                    await still_waits(self._runtime, self.id, input_id)
-                open_now, look = asked(status), None
-                if not open_now and isinstance(status, Paused):  # for a session below, or a moment
-                    open_now, look = await asked_below(self._runtime, self.id, changes.watch), LOOK
+                open_now, look = await self._asked(input_id, read, queued, said, changes)
                 left = None if deadline is None else deadline - loop.time()
                 if open_now or (left is not None and left <= 0):
                     return Turn(self.id, input_id, None, open_now)
                 await changes.wait(left if look is None else look if left is None else min(look, left))
+
+    async def _asked(
+        self, input_id: str, read: Reading | Tail, queued: bool, said: bool, changes: Changes
+    ) -> tuple[tuple[OpenQuery, ...], float | None]:
+        """What somebody outside has to answer before a turn goes on, and when to look again though nothing is told."""
+        if said and in_hand(self._runtime, self.id, read.revision):
+            return (), LOOK
+        status = await self._runtime.status(self.id)
+        if isinstance(status, Finished):
+            raise SessionEnded(self.id, status.state, "held a conversation with")
+        if queued or (isinstance(read, Reading) and read.input(input_id) is None):
+            await still_waits(self._runtime, self.id, input_id)
+        open_now = asked(status)
+        if open_now or not isinstance(status, Paused):
+            return open_now, None
+        return await asked_below(self._runtime, self.id, changes.watch), LOOK  # for a session below, or a moment
 
     async def steer(self, content: Words, *, id: str | None = None) -> str:
         """Say something to the turn under way: the model hears it in its next round. Returns the id of the input."""

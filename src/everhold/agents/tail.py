@@ -20,6 +20,7 @@ class Tail:
 
     def __init__(self, store: Store, session_id: str) -> None:
         self._store, self._id = store, session_id
+        self.revision = -1  # of the session, when it was last read
         self._next = -1  # the first delivery that was not read yet; -1: it stands nowhere
         self._nodes: dict[str, Node] = {}  # of turns that have not settled
         self._answers: dict[int, JSON] = {}
@@ -35,6 +36,7 @@ class Tail:
     async def refresh(self) -> None:
         """Read what is new."""
         record = await self._store.load(self._id, since=self._next)
+        self.revision = record.head.revision
         for delivery in record.deliveries:
             if delivery.n >= self._next:
                 self._take(delivery)

@@ -168,7 +168,8 @@ class Graph:
             for node in self.path(view.leaf):
                 graph.add(node)
         prompt: Any = {} if view.prompt is None else self.nodes[view.prompt].content
-        messages = graph.messages()[view.skip :] + view.extra
+        messages = graph._messages[graph._begins + view.skip :]  # once: a conversation is long
+        messages += view.extra
         return prompt.get("system"), messages, prompt.get("tools", [])
 
     @property
