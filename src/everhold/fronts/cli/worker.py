@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,7 @@ from everhold.fronts.wire import Exit
 
 if TYPE_CHECKING:
     from everhold.core.metrics import Metrics
+    from everhold.runtime import Runtime
     from everhold.workers import Limits, Told, Worker
 
 
@@ -94,14 +97,30 @@ async def _work(
         worker = runtime.worker(tell=voice.told, **wanted)
         _on_signals(worker)
         voice.say("opened", f"working on {runtime.database}", database=runtime.database)
-        if not once:
-            await worker.run()
-            return Exit.OK
-        left = await worker.once(within)
-        due = await runtime.store.next_due()
-        words = "nothing is left to do now" if not left else f"{left} session{'s' if left > 1 else ''} can go on"
-        voice.say("done", words, left=left, moved=worker.moved, next_due=due)
-        return Exit.LEFT if left else Exit.OK
+        code = await _until_left(runtime, worker, voice, within) if once else await _until_stopped(worker)
+    if voice.gave_up:
+        _leave_threads(code)
+    return code
+
+
+async def _until_stopped(worker: Worker) -> int:
+    await worker.run()
+    return Exit.OK
+
+
+async def _until_left(runtime: Runtime, worker: Worker, voice: Voice, within: float | None) -> int:
+    left = await worker.once(within)
+    due = await runtime.store.next_due()
+    words = "nothing is left to do now" if not left else f"{left} session{'s' if left > 1 else ''} can go on"
+    voice.say("done", words, left=left, moved=worker.moved, next_due=due)
+    return Exit.LEFT if left else Exit.OK
+
+
+def _leave_threads(code: int) -> None:
+    """End the process now: a call that was given up may be in a thread, for which Python would wait."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _on_signals(worker: Worker) -> None:
@@ -144,6 +163,7 @@ class Voice(Observer):
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
+        self.gave_up = False  # whether calls did not end in time
 
     def say(self, event: str, text: str, session_id: str | None = None, **facts: Any) -> None:
         import time
@@ -156,6 +176,7 @@ class Voice(Observer):
         return None
 
     def told(self, one: Told) -> None:
+        self.gave_up = self.gave_up or one.event == "gave_up"
         self.say(one.event, one.text, one.session_id)
 
     def completed(self, session_id: str, value: Any, metrics: Metrics) -> None:
