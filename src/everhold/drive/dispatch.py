@@ -53,6 +53,7 @@ from everhold.drive.step import Said
 from everhold.ports.attachment import SHELF
 from everhold.ports.completion import COMPLETER
 from everhold.ports.program import Answerer, Clock
+from everhold.ports.signature import returned
 from everhold.ports.store import NOBODY, Change, Effect, Notice, Worker
 from everhold.ports.work import WORK, Work
 
@@ -88,6 +89,7 @@ class Dispatch:
         self.leases = Leases(sessions.store, owner(Worker(worker, here(), os.getpid())), clock, timings, self.introduce)
         self._known = False
         self._beaten = 0.0  # when this process last said that it lives
+        self._introducing = asyncio.Lock()
         self.tasks: set[asyncio.Task[Any]] = set()
         self.reach: Callable[[str, Query], Work] | None = None  # what work may reach beside its own answer
         self.instead: Instead | None = None  # what is called in the place of a function
@@ -260,7 +262,7 @@ class Dispatch:
             try:
                 async with asyncio.timeout(timeout) as limit:
                     value = await run(effect)
-                return unfit(value, _annotated(effect), f"the result of {query.name}")
+                return unfit(value, returned(getattr(effect, "func", effect)), f"the result of {query.name}")
             except TimeoutError:
                 if not left and limit.expired():
                     raise TimeoutError(f"{query.name} took longer than {timeout} s") from None
@@ -282,10 +284,16 @@ class Dispatch:
 
     async def introduce(self) -> None:
         """Be known to live before a mark is made in this process's name, and for as long as it works."""
-        now = self._clock.now()
-        if not self._known or now >= self._beaten + self.leases.timings.every:
-            await self._sessions.store.beat(Worker(self.worker, here(), os.getpid(), self.leases.timings.ttl))
-            self._known, self._beaten = True, now
+        if self._is_known():
+            return
+        async with self._introducing:
+            if not self._is_known():
+                now = self._clock.now()
+                await self._sessions.store.beat(Worker(self.worker, here(), os.getpid(), self.leases.timings.ttl))
+                self._known, self._beaten = True, now
+
+    def _is_known(self) -> bool:
+        return self._known and self._clock.now() < self._beaten + self.leases.timings.every
 
     def leave(self) -> None:
         """Begin nothing any more: what is asked from now on, and what has not begun, is for others to begin."""
@@ -458,13 +466,3 @@ def told(error: BaseException) -> dict[str, str]:
         code = error.kind
     words = str(error).encode("utf-8", "backslashreplace").decode()
     return {"code": code, "message": (words if code in WHOLE else words[:LONGEST]) or code}
-
-
-def _annotated(effect: Callable[[], Any]) -> Any:
-    import typing
-
-    function = getattr(effect, "func", effect)
-    try:
-        return typing.get_type_hints(function).get("return")
-    except Exception:  # an annotation only a type checker can resolve: the result must be plain JSON
-        return None

@@ -89,13 +89,18 @@ class Drain:
     async def look(self, now: float) -> bool:
         """See to all sessions for which something waits that nobody sees to; returns whether anything was let in."""
         ready = await self._store.ready(LOOK + len(self._vain))
-        mine = [each for each in self._sessions.jobs if each not in ready]  # whoever works on it sees to it
+        mine = [each for each in self._sessions.jobs if each not in ready and self._may_hear(each)]
         self._vain = {each: self._vain[each] for each in (*ready, *mine) if each in self._vain}
         tasks = {self._see_to(session_id) for session_id in (*ready, *mine)}
         if not tasks:
             return False
         done, _ = await asyncio.wait(tasks)
         return any(not task.cancelled() and task.result() for task in done)
+
+    def _may_hear(self, session_id: str) -> bool:
+        """Whether a session in work here, which nobody else sees to, may be told something as it stands."""
+        live = self._sessions.cached(session_id)
+        return live is None or hearing(live.opened) is not None
 
     async def rest(self) -> None:
         """Wait until nothing is being let in any more."""

@@ -10,7 +10,9 @@ import inspect
 import re
 import typing
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any, Final
+from weakref import WeakKeyDictionary
 
 from everhold.core.codec import JSON
 from everhold.core.errors import BadArguments, BadValue, EverholdError
@@ -20,6 +22,8 @@ _PLAIN: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYW
 _SPHINX: Final = re.compile(r"^:(?:param|parameter|arg|argument|key)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)$")
 _GOOGLE: Final = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 _NUMPY: Final = re.compile(r"^\*{0,2}(\w+)\s*(?::.*)?$")
+#: What was resolved before: it takes longer than the rest of a step.
+_RETURNED: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
 _BEGINS: Final = frozenset({"args:", "arguments:", "parameters:", "params:"})
 
 
@@ -29,6 +33,21 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(function, include_extras=True)
     except Exception as error:
         raise BadArguments("tool", f"the annotations of {function.__qualname__} cannot be read: {error}") from None
+
+
+def returned(function: Callable[..., Any]) -> Any:
+    """The type of what a function returns; None if it says none, or none that can be resolved."""
+    try:
+        return _RETURNED[function]
+    except (KeyError, TypeError):  # not seen before, or not something that can be remembered
+        pass
+    try:
+        found = typing.get_type_hints(function).get("return")
+    except Exception:  # an annotation that only a type checker can resolve
+        return None
+    with suppress(TypeError):
+        _RETURNED[function] = found
+    return found
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

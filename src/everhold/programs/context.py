@@ -24,6 +24,7 @@ from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun, Usage
 from everhold.core.schema import schema_of, unfit
 from everhold.core.turn import Settled
 from everhold.ports.program import Call
+from everhold.ports.signature import returned
 from everhold.programs.background import PythonProcess
 from everhold.programs.loop import Future, Loop, Task, current_task
 
@@ -543,15 +544,7 @@ def _name_of(function: Any) -> str:
 def _returns(function: Any) -> Any:
     """The type a call's result is read back as: its annotation, where it has one that can be resolved."""
     inner = function.func if isinstance(function, functools.partial) else function
-    annotations = getattr(inner, "__annotations__", None)
-    if not annotations or "return" not in annotations:
-        return None
-    from typing import get_type_hints
-
-    try:
-        found = get_type_hints(inner).get("return")
-    except Exception:  # an annotation that only a type checker can resolve: the value stays plain JSON
-        return None
+    found = returned(inner)
     return None if found in (Any, type(None), str, int, float, bool, None) else found
 
 

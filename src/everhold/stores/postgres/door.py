@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import psycopg
 
 from everhold.core.errors import BadArguments, BadValue
@@ -39,12 +40,12 @@ _LEASE: Final = ", ".join(LEASE)
 LOCAL: Final = "SELECT set_config('synchronous_commit', %s, true), set_config('lock_timeout', %s, true)"
 
 _SESSION: Final = (
-    "FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref{more} WHERE s.id = %s AND s.deleted = 0"
+    "FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref{more} WHERE s.id = ANY(%s) AND s.deleted = 0"
 )
-_LOCK_HEAD: Final = f"SELECT 1 {_SESSION.format(more='')} FOR NO KEY UPDATE OF h"
+_LOCK_HEAD: Final = f"SELECT h.ref {_SESSION.format(more='')} FOR NO KEY UPDATE OF h"
 _LOCK_LEASE: Final = (
-    "SELECT 1 FROM everhold.lease WHERE session ="
-    " (SELECT s.ref FROM everhold.session s WHERE s.id = %s AND s.deleted = 0) FOR NO KEY UPDATE"
+    "SELECT session FROM everhold.lease WHERE session = ANY"
+    " (ARRAY(SELECT s.ref FROM everhold.session s WHERE s.id = ANY(%s) AND s.deleted = 0)) FOR NO KEY UPDATE"
 )
 #: Items by an index each, however many have ended: what waits, and what is named.
 _WAITING: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref AND state = 'waiting'"
@@ -52,11 +53,12 @@ _ENDED: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref AND st
 _CHOSEN: Final = f"{_WAITING} UNION ALL {_ENDED} AND id = ANY(%s) UNION ALL {_ENDED} AND key = ANY(%s)"
 _ALL: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref"
 _COLUMNS: Final = ", ".join([*(f"l.{name}" for name in LEASE), *(f"i.{name}" for name in ITEM)])
-_LOOK: Final = f"SELECT h.ref, h.state, {NOW}, {_COLUMNS} " + _SESSION.format(
+_LOOK: Final = f"SELECT s.id, h.ref, h.state, {NOW}, {_COLUMNS} " + _SESSION.format(
     more=" LEFT JOIN everhold.lease l ON l.session = s.ref LEFT JOIN LATERAL ({items}) i ON true"
 )
-_WRITE_LEASE: Final = (
-    f"INSERT INTO everhold.lease (session, {_LEASE}) VALUES (%s{', %s' * len(LEASE)}) ON CONFLICT (session)"
+_WRITE_LEASES: Final = (
+    f"INSERT INTO everhold.lease (session, {_LEASE}) SELECT session, {_LEASE}"
+    " FROM json_populate_recordset(NULL::everhold.lease, %s::json) ON CONFLICT (session)"
     f" DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in LEASE)}"
 )
 _WRITE_ITEM: Final = (
@@ -65,52 +67,82 @@ _WRITE_ITEM: Final = (
 )
 
 
-def locks(session_id: str) -> list[Act]:
-    """The statements after which nobody else changes a session's intake until the transaction ends."""
-    return [(_LOCK_HEAD, (kept(session_id),)), (_LOCK_LEASE, (kept(session_id),))]
+def locks(sessions: Sequence[str], *, free: bool = False) -> list[Act]:
+    """The statements after which nobody else changes the intakes of sessions until the transaction ends.
+
+    They say the numbers of those that are locked; with `free`, what others have locked is passed over.
+    """
+    ids, how = [kept(each) for each in sessions], " SKIP LOCKED" if free else ""
+    return [(_LOCK_HEAD + how, (ids,)), (_LOCK_LEASE + how, (ids,))]
 
 
-def look(session_id: str, chosen: Sequence[str] | None) -> Act:
-    """The statement that reads a session's intake at one moment, for `read_intake`.
+def look(sessions: Sequence[str], chosen: Sequence[str] | None = ()) -> Act:
+    """The statement that reads the intakes of sessions at one moment, for `read_intake`.
 
     `chosen` are the names of items that are read though they have ended; None: all of them.
     """
+    ids = [kept(each) for each in sessions]
     if chosen is None:
-        return _LOOK.format(items=_ALL), (None, kept(session_id))
+        return _LOOK.format(items=_ALL), (None, ids)
+    if not chosen:
+        return _LOOK.format(items=_WAITING), (None, ids)
     names = [kept(name) for name in chosen]
-    return _LOOK.format(items=_CHOSEN), (None, names, names, kept(session_id))
+    return _LOOK.format(items=_CHOSEN), (None, names, names, ids)
+
+
+def sorted_out(sessions: Sequence[str], rows: Rows) -> list[Rows]:
+    """What `look` says of each of some sessions."""
+    found: dict[str, list[tuple[Any, ...]]] = {kept(each): [] for each in sessions}
+    for row in rows:
+        found[row[0]].append(row)
+    return [found[kept(each)] for each in sessions]
+
+
+def is_locked(rows: Rows, heads: Rows, leases: Rows) -> bool:
+    """Whether what `look` says of a session cannot change any more; `heads` and `leases` are what `locks` says."""
+    if not rows:
+        return False
+    _, ref, _, _, lease, *_ = rows[0]
+    return (ref,) in heads and (lease is None or (ref,) in leases)
 
 
 def read_intake(
     session_id: str, rows: Rows, time: Callable[[], float] | None, chosen: Sequence[str] | None
 ) -> tuple[int, Intake]:
     """The session's number and its intake; raises one of `UNREADABLE`, or `BadValue`, if a row is damaged."""
-    ref, state, now, *first = rows[0]
+    _, ref, state, now, *first = rows[0]
     held = tuple(first[: len(LEASE)])
     lease, seq = (None, 0) if held[0] is None else read_lease(_told_lease(held))
     items = [told_item(row[-len(ITEM) :]) for row in rows if row[-len(ITEM)] is not None]
     return ref, Intake(session_id, now if time is None else time(), lease, seq, items, State(state), chosen)
 
 
-async def land(line: Line, schema: str, ref: int, intake: Intake, more: Iterable[Act]) -> None:
+async def land(line: Line, schema: str, intakes: Mapping[int, Intake], more: Iterable[Act]) -> None:
     """Write what was changed, do what else there is to do, and end the transaction."""
     try:
-        await sent(line, schema, [*_writes(ref, intake), *more, ("COMMIT", ())])
+        await sent(line, schema, [*_writes(intakes), *more, ("COMMIT", ())])
     except psycopg.errors.UniqueViolation as error:
         if error.diag.table_name != "item":
             raise
         raise BadArguments("intake", "an id was given before") from None
 
 
-def _writes(ref: int, intake: Intake) -> Iterator[Act]:
-    if intake.moved:
-        yield _WRITE_LEASE, (ref, *_kept_lease(lease_row(intake.lease, intake.seq)))
-    for id, item in intake.written.items():
-        if item is None:
-            yield "DELETE FROM everhold.item WHERE session = %s AND id = %s", (ref, kept(id))
-        else:
-            seq, _, key, *rest = item_row(item)
-            yield _WRITE_ITEM, (ref, seq, kept(id), None if key is None else kept(key), *rest)
+def _writes(intakes: Mapping[int, Intake]) -> Iterator[Act]:
+    leases = [_named_lease(ref, intake) for ref, intake in intakes.items() if intake.moved]
+    if leases:
+        yield _WRITE_LEASES, (msgspec.json.encode(leases).decode(),)
+    for ref, intake in intakes.items():
+        for id, item in intake.written.items():
+            if item is None:
+                yield "DELETE FROM everhold.item WHERE session = %s AND id = %s", (ref, kept(id))
+            else:
+                seq, _, key, *rest = item_row(item)
+                yield _WRITE_ITEM, (ref, seq, kept(id), None if key is None else kept(key), *rest)
+
+
+def _named_lease(ref: int, intake: Intake) -> dict[str, Any]:
+    row = _kept_lease(lease_row(intake.lease, intake.seq))
+    return {"session": ref, **dict(zip(LEASE, row, strict=True))}
 
 
 async def problems(say: Say) -> list[Problem]:

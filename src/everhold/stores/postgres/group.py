@@ -339,7 +339,7 @@ class Group:
             await line.execute("ROLLBACK")
             return
         given = (LAND, one.addressed(self._readers(one, heads)))
-        lock, looking = locks(change.id)[-1], look(change.id, change.named)
+        lock, looking = locks([change.id])[-1], look([change.id], change.named)
         (said,), _, rows = await sent(line, self._schema, [given, lock, looking])
         if said[0] is not None:
             raise one.refusal(said[0])
@@ -347,7 +347,7 @@ class Group:
         act(intake)
         telling = self._telling()
         told = [] if telling is None else [telling]
-        await land(line, self._schema, ref, intake, told)
+        await land(line, self._schema, {ref: intake}, told)
         if telling is None:
             self._later()
 

@@ -1,7 +1,8 @@
 """The intake and the duties in the tables.
 
 Rules
-  1. Who changes an intake has locked the session's head and its lease, in this order. A look locks nothing.
+  1. Who changes an intake has locked the session's head and its lease, in this order. A look locks nothing. Those who
+     want to look or to change at the same time do it together; what another process has locked is waited for alone.
   2. The time is the server's, read after the locks, unless the store was given a clock.
   3. What came in or has ended survives the server's death, at level "mixed" too. That a lease or a claim moved may be
      forgotten with it: its time runs out.
@@ -10,11 +11,13 @@ Rules
 from __future__ import annotations
 
 import builtins
+import functools
+import logging
 from collections.abc import Callable, Sequence
 from secrets import randbits
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
-from everhold.core.errors import BadValue, Overtaken, StoreDamaged, UnknownSession
+from everhold.core.errors import BadValue, EverholdError, Overtaken, StoreDamaged, StoreUnavailable, UnknownSession
 from everhold.core.intake import Intake
 from everhold.core.lease import Owner
 from everhold.core.session import SessionId
@@ -22,12 +25,32 @@ from everhold.ports.store import Duty
 from everhold.stores.lanes import DUTY, check, duty_row
 from everhold.stores.postgres.address import kept, read
 from everhold.stores.postgres.address import named as named_in
-from everhold.stores.postgres.door import LOCAL, NOW, Act, Rows, land, locks, look, read_intake, sent, told_duty
+from everhold.stores.postgres.door import (
+    LOCAL,
+    NOW,
+    Act,
+    Rows,
+    is_locked,
+    land,
+    locks,
+    look,
+    read_intake,
+    sent,
+    sorted_out,
+    told_duty,
+)
+from everhold.stores.postgres.gather import Gathered
 from everhold.stores.postgres.hear import Ear
 from everhold.stores.postgres.line import LOCK_TIMEOUT, Line, Lines
 from everhold.stores.sealed import UNREADABLE
 
 T = TypeVar("T")
+log = logging.getLogger("everhold")
+
+#: A session, and what is to be done to its intake.
+Wanted = tuple[str, Callable[[Intake], Any]]
+#: Says what came of it, or raises.
+Outcome = Callable[[], Any]
 
 _DUTY: Final = ", ".join(DUTY)
 _READY: Final = (
@@ -66,6 +89,8 @@ class Lanes:
     durability: str
     _lines: Lines
     _ear: Ear
+    _looks: Gathered[str, Rows]
+    _moves: Gathered[Wanted, Outcome | None]
 
     def _known(self, session_id: str) -> str:
         raise NotImplementedError
@@ -75,22 +100,72 @@ class Lanes:
     ) -> T:
         self._known(session_id)
         chosen = None if whole else named
-        looking = look(session_id, chosen)
-
-        async def change(line: Line) -> T:
-            begin = [("BEGIN", ()), self._local(), *locks(session_id), looking]
-            ref, fresh = self._seen(session_id, (await sent(line, self.schema, begin))[-1], chosen)
-            said = act(fresh)
-            lasting = [self._local(lasting=True)] if fresh.lasting else []
-            tells = bool(fresh.written) or fresh.holder is None
-            told = self._tell() if tells else []
-            await land(line, self.schema, ref, fresh, [*lasting, *told])
-            self._landed(tells, told)
-            return said
-
-        _, given = self._seen(session_id, await self._said(*looking), chosen)
+        alone = chosen is None or bool(chosen)
+        rows = await (self._said(*look([session_id], chosen)) if alone else self._looks(session_id))
+        _, given = self._seen(session_id, rows, chosen)
         said = act(given)  # most looks change nothing, and take no lock
-        return await self._lines.insisting(change) if given.moved or given.written else said
+        if not (given.moved or given.written):
+            return said
+        outcome = None if alone else await self._moves((session_id, act))
+        if outcome is None:
+            return await self._lines.insisting(lambda line: self._change(line, session_id, act, chosen))
+        made: T = outcome()
+        return made
+
+    async def _looked(self, sessions: builtins.list[str]) -> builtins.list[Rows]:
+        """What is in the intakes of some sessions."""
+        return sorted_out(sessions, await self._said(*look(sessions)))
+
+    async def _change(self, line: Line, session_id: str, act: Callable[[Intake], T], chosen: Sequence[str] | None) -> T:
+        """Let somebody act on one intake; waits for whoever else does."""
+        begin = [("BEGIN", ()), self._local(), *locks([session_id]), look([session_id], chosen)]
+        ref, fresh = self._seen(session_id, (await sent(line, self.schema, begin))[-1], chosen)
+        said = act(fresh)
+        await self._land(line, {ref: fresh})
+        return said
+
+    async def _land(self, line: Line, intakes: dict[int, Intake]) -> None:
+        lasting = [self._local(lasting=True)] if any(one.lasting for one in intakes.values()) else []
+        tells = any(one.written or one.holder is None for one in intakes.values())
+        told = self._tell() if tells else []
+        await land(line, self.schema, intakes, [*lasting, *told])
+        self._landed(tells, told)
+
+    async def _moved(self, wanted: builtins.list[Wanted]) -> builtins.list[Outcome | None]:
+        """Let several act, each on another intake, in one transaction; None: that one has to go alone."""
+        if len(wanted) == 1:
+            return [None]
+        try:
+            return await self._lines.insisting(lambda line: self._change_many(line, wanted))
+        except StoreUnavailable:
+            raise
+        except EverholdError as error:  # the guilty one is found when each goes alone
+            log.debug("intakes could not be changed together: %s", error)
+            return [None] * len(wanted)
+
+    async def _change_many(self, line: Line, wanted: builtins.list[Wanted]) -> builtins.list[Outcome | None]:
+        sessions = list(dict.fromkeys(session_id for session_id, _ in wanted))
+        begin = [("BEGIN", ()), self._local(), *locks(sessions, free=True), look(sessions)]
+        *_, heads, leases, rows = await sent(line, self.schema, begin)
+        found = dict(zip(sessions, sorted_out(sessions, rows), strict=True))
+        changed: dict[int, Intake] = {}
+        outcomes: builtins.list[Outcome | None] = []
+        for session_id, act in wanted:
+            seen = found.pop(session_id, ())  # whoever comes second goes alone
+            outcomes.append(self._acted(session_id, seen, act, changed) if is_locked(seen, heads, leases) else None)
+        await self._land(line, changed)
+        return outcomes
+
+    def _acted(self, session_id: str, rows: Rows, act: Callable[[Intake], Any], changed: dict[int, Intake]) -> Outcome:
+        """What comes of one of several; an error is its own."""
+        try:
+            ref, fresh = self._seen(session_id, rows, ())
+            said = act(fresh)
+        except Exception as error:
+            return functools.partial(_refuse, error)
+        if fresh.moved or fresh.written:
+            changed[ref] = fresh
+        return lambda: said
 
     def _seen(self, session_id: str, rows: Rows, chosen: Sequence[str] | None) -> tuple[int, Intake]:
         if not rows:
@@ -186,6 +261,10 @@ class Lanes:
     async def next_duty(self, after: float = -1.0) -> float | None:
         found: float | None = (await self._said(_NEXT_DUTY, (after, after)))[0][0]
         return found
+
+
+def _refuse(error: Exception) -> NoReturn:
+    raise error
 
 
 def _owner(owner: Owner) -> tuple[str, str]:

@@ -91,7 +91,8 @@ class PostgresStore(Lanes, Upkeep):
             await lines.close()
             raise
         self._lines, self._ear = lines, ear
-        self._loads = Gathered(self._loaded, at_once=2)
+        self._loads, self._looks = Gathered(self._loaded, at_once=2), Gathered(self._looked, at_once=2)
+        self._moves = Gathered(self._moved)
         self._group = Group(
             lines, self.schema, durability=self.durability, telling=ear.telling, later=ear.later, time=lambda: self.time
         )
