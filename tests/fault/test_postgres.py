@@ -28,6 +28,7 @@ from everhold.stores.postgres.address import named
 from everhold.stores.postgres.schema import migrations
 from everhold.testing.conformance.build import ask, begin, birth, head, mark, move, start, step
 from everhold.testing.conformance.lanes import put, said
+from everhold.testing.conformance.lease import taken
 from everhold.testing.conformance.room import everything, in_time, opened, refusals
 from everhold.testing.faults import Nursery, all_lines
 from tests.fault.wire import Wire
@@ -525,3 +526,38 @@ async def test_each_level_waits_for_the_disk_as_it_says(postgres, level, plain, 
         record = await move(store, record, answers={2: "a"}, asked=[ask(3)])
 
     assert postgres.run("SELECT strength FROM public.seen ORDER BY n") == [(plain,), (plain,), (durable,), (plain,)]
+
+
+# ---- intakes that are changed together
+
+
+async def test_who_has_a_session_locked_keeps_nobody_from_the_others(postgres):
+    """Of leases that are taken together, one waits for whoever has its session in his hands; the others do not."""
+    url = fresh(postgres)
+    async with opened(PostgresStore(url)) as store, await psycopg.AsyncConnection.connect(postgres.url) as other:
+        for n in range(5):
+            await begin(store, f"s-{n}")
+        await other.execute("SELECT 1 FROM everhold.head_1 ORDER BY ref LIMIT 1 FOR UPDATE")
+        tasks = [asyncio.create_task(taken(store, id=f"s-{n}")) for n in range(5)]
+        await in_time(asyncio.gather(*tasks[1:]))
+        assert not tasks[0].done()
+        await other.rollback()
+        assert (await in_time(tasks[0])).generation == 1
+
+
+async def test_one_that_cannot_land_is_refused_and_the_others_land(postgres):
+    """An id that was given before breaks the transaction: each is tried alone, and only the guilty one is refused."""
+    async with opened(PostgresStore(fresh(postgres))) as store:
+        for id in ("s-1", "s-2", "s-3"):
+            await begin(store, id)
+        await put(store, said("one"), id="s-2")
+        fence = await taken(store, id="s-2")
+        await store.intake("s-2", lambda intake: intake.complete(intake.choose(fence, "t-1"), None))
+
+        found = await asyncio.gather(
+            taken(store, id="s-1"),
+            put(store, said("one"), id="s-2"),
+            taken(store, id="s-3"),
+            return_exceptions=True,
+        )
+        assert [type(one).__name__ for one in found] == ["Fence", "BadArguments", "Fence"]

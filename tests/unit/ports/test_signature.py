@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from everhold.core.errors import BadArguments
-from everhold.ports.signature import described, schema
+from everhold.ports.signature import described, returned, schema
 from everhold.ports.tool import Tool, ToolContext
 
 GOOGLE = """Find things.
@@ -177,3 +177,29 @@ def test_types_without_a_schema_and_names_used_twice_are_refused():
         Tool(impossible)
     with pytest.raises(BadArguments, match="two types that are called Spot"):
         Tool(ambiguous)
+
+
+def test_the_type_of_a_result_is_resolved_once():
+    """What a function returns is remembered; what cannot be resolved yet is tried again."""
+
+    def plainly() -> list[int]: ...
+
+    def early() -> "Later": ...  # noqa: F821
+
+    assert [returned(plainly), returned(plainly), returned(len), returned(early)] == [list[int], list[int], None, None]
+    early.__globals__["Later"] = int
+    try:
+        assert returned(early) is int
+    finally:
+        del early.__globals__["Later"]
+    assert returned(early) is int
+
+
+def test_the_type_of_a_result_of_what_cannot_be_remembered():
+    class Unhashable:
+        __hash__ = None
+
+        def __call__(self) -> int: ...
+
+    assert returned(Unhashable()) is None
+    assert returned(Unhashable().__call__) is int

@@ -165,6 +165,31 @@ class LeaseRoom(Room):
         assert [one.holder for one in found if isinstance(one, Busy)] == [winner] * 7
         assert await lease_of(store) == winner and winner.generation == 1
 
+    async def test_many_sessions_at_once(self, store: Store) -> None:
+        """LE1, LE10: What is done to many sessions in one moment is done to each by itself; an error is one's own."""
+        Clock(store)
+        ids = [f"s-{n}" for n in range(20)]
+        for id in [*ids, "broken"]:
+            await begin(store, id)
+        await taken(store, BOB, "b", "s-3")
+
+        def broken(intake: Intake) -> None:
+            intake.take(ADA, "t-1", TTL)
+            raise ZeroDivisionError
+
+        *found, unknown, refused = await asyncio.gather(
+            *(take(store, ADA, f"t-{id}", id) for id in ids),
+            take(store, ADA, "t-1", "nobody's"),
+            store.intake("broken", broken),
+            return_exceptions=True,
+        )
+
+        assert isinstance(unknown, UnknownSession) and isinstance(refused, ZeroDivisionError)
+        assert await lease_of(store, "broken") is None
+        assert [id for id, one in zip(ids, found, strict=True) if not isinstance(one, Taken)] == ["s-3"]
+        leases = await asyncio.gather(*(lease_of(store, id) for id in ids))
+        assert [one and one.token for one in leases] == ["b" if id == "s-3" else f"t-{id}" for id in ids]
+
     async def test_claims_need_a_live_lease(self, store: Store) -> None:
         """LE11, LE18: Nothing is claimed with a fence of nobody, of another session, or of a time that is over."""
         clock = Clock(store)
