@@ -9,7 +9,8 @@
 
 local kit = ...
 
-local type, next, error, tonumber, rawget, rawlen = type, kit.raw_next, error, tonumber, rawget, rawlen
+local type, next, error, tonumber = type, kit.raw_next, error, tonumber
+local rawequal, rawget, rawlen = rawequal, rawget, rawlen
 local find, sub, byte, format, gsub = string.find, string.sub, string.byte, kit.format, kit.gsub
 local concat, sort, kind_of, utf8_len, utf8_char = kit.concat, kit.sort, math.type, utf8.len, utf8.char
 local getmetatable, setmetatable, null, array = kit.metatable_of, kit.setmetatable, kit.null, kit.array
@@ -108,7 +109,7 @@ function write(value, out, path, above, depth)
     error(format("%s is nested deeper than %d levels", sub(path, 1, 80), DEEPEST), 0)
   else
     above[value] = true
-    local is_array = rawlen(value) > 0 or getmetatable(value) == array
+    local is_array = rawlen(value) > 0 or rawequal(getmetatable(value), array)
     local write_table = is_array and write_array or write_object
     write_table(value, out, path, above, depth + 1)
     above[value] = nil

@@ -13,7 +13,7 @@
 
 local version, namespace, wants_alc = ...
 
-local type, error, rawget, rawset, select = type, error, rawget, rawset, select
+local type, error, rawget, rawset, rawequal, select = type, error, rawget, rawset, rawequal, select
 local raw_next, raw_pcall, raw_tostring, raw_load, raw_setmetatable = next, pcall, tostring, load, setmetatable
 local clock, format, concat, gsub, utf8_len = os.clock, string.format, table.concat, string.gsub, utf8.len
 local create, resume, yield, running = coroutine.create, coroutine.resume, coroutine.yield, coroutine.running
@@ -21,7 +21,7 @@ local metatable_of, sethook, collect = debug.getmetatable, debug.sethook, collec
 local unprotected = debug.setmetatable
 
 local EVERY = 1000 -- instructions between two looks at the clock
-local REQUEST, DONE = {}, {}
+local REQUEST, DONE = function() end, function() end -- no tables: comparing those would hand them to a program's __eq
 local OVERTIME = "the program did not pause in time"
 local ARRAY = { __metatable = false } -- of tables that are arrays in JSON even when they are empty
 local NULL = debug.upvalueid(function() return ARRAY end, 1) -- a light userdata, which is true
@@ -37,9 +37,9 @@ local kit = {
 }
 -- The globals of our own Lua; what is missing comes when it is ready.
 local base = {
-  error = error, ipairs = false, math = false, next = false, pairs = false, pcall = false, rawget = rawget, rawlen = rawlen,
-  select = select, setmetatable = raw_setmetatable, string = false, table = false, tonumber = tonumber, tostring = false,
-  type = type, utf8 = false,
+  error = error, ipairs = false, math = false, next = false, pairs = false, pcall = false, rawequal = rawequal,
+  rawget = rawget, rawlen = rawlen, select = select, setmetatable = raw_setmetatable, string = false, table = false,
+  tonumber = tonumber, tostring = false, type = type, utf8 = false,
 }
 local main -- the coroutine in which the program runs
 local deadline, allowed, overtime = nil, 0.0, false
@@ -131,7 +131,7 @@ end
 -- Whether a table answers for itself: what C would do with such a one, Lua has to do.
 local function acts(t)
   local mt = metatable_of(t)
-  return mt ~= nil and mt ~= ARRAY and type(t) == "table"
+  return mt ~= nil and not rawequal(mt, ARRAY) and type(t) == "table"
 end
 
 -- A function of C for plain tables, and one of Lua for those that answer for themselves.

@@ -171,6 +171,8 @@ def _version() -> bytes:
 
 
 def _text(name: str) -> str:
+    if not name.isalnum():  # whatever a state asks for, it is one of our files
+        raise LookupError(name)
     return files(__package__).joinpath(f"{name}.lua").read_text("utf-8")
 
 

@@ -4,12 +4,14 @@
 
 import gc
 import weakref
+from pathlib import Path
 
 import pytest
 
 from everhold.core.errors import Overtaken
 from everhold.core.query import Answer
 from everhold.core.status import Raised
+from everhold.programs.lua import vm
 from tests.unit.programs.lua.life import Life, failure, run
 
 GONE = ["debug", "dofile", "loadfile", "python", "io.popen('x')", "io.open('/etc/passwd')", "os.execute", "os.exit"]
@@ -88,6 +90,30 @@ def test_nothing_but_lua_values_is_reachable() -> None:
 def test_the_metatable_of_strings_is_closed() -> None:
     assert run("return getmetatable('')") is False
     assert "protected" in failure("setmetatable(getmetatable(alc.json_decode('[]')) or alc.json_decode('[]'), {})")
+
+
+TRAP = "local got = {} local trap = setmetatable({}, {__eq = function(one, other) got[#got + 1] = other end}); "
+COMPARED = {
+    "what a coroutine yields": "coroutine.wrap(function() coroutine.yield(trap) end)()",
+    "what a coroutine returns": "coroutine.resume(coroutine.create(function() return trap end))",
+    "the metatable of what is encoded": "alc.json_encode(setmetatable({}, trap))",
+    "the metatable of a list": "table.insert(setmetatable({}, trap), 1)",
+    "what is replaced with": "('x'):gsub('x', setmetatable({}, trap))",
+    "what is raised": "pcall(error, trap)",
+    "an answer's prompt": "pcall(alc.llm, trap)",
+}
+
+
+@pytest.mark.parametrize("code", COMPARED.values(), ids=COMPARED)
+def test_a_comparison_hands_nothing_of_ours_to_the_program(code: str) -> None:
+    """Whoever had the mark of a request could ask the host for anything, such as the durable values of others."""
+    assert run(f"{TRAP} {code} return #got") == 0
+
+
+def test_only_our_own_files_are_parts_of_the_sandbox(tmp_path: Path) -> None:
+    (tmp_path / "secret.lua").write_text("return 'secret'")
+    with pytest.raises(LookupError):
+        vm._code(str(tmp_path / "secret"))
 
 
 def test_methods_of_strings_may_be_added() -> None:
