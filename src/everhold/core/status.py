@@ -201,12 +201,17 @@ Q = TypeVar("Q", OpenQuery, Query)
 
 
 def sole(session_id: str, state: str, open_queries: Sequence[Q]) -> Q:
-    """The one open query that somebody outside can answer; raises `NoOpenQuery` or `ManyOpenQueries`."""
-    pending = [query for query in open_queries if query.kind in ANSWERABLE]
-    if len(pending) == 1:
-        return pending[0]
+    """The one open query that somebody outside can answer; raises `NoOpenQuery` or `ManyOpenQueries`.
+
+    A call is such a query if it is listed: nobody knows what came of it. Beside a question, a signal that is waited
+    for does not count: it is sent by its name. (An agent always waits for one.)
+    """
+    pending = [query for query in open_queries if query.kind in ANSWERABLE or query.kind is Kind.CALL]
+    asked = [query for query in pending if query.kind is not Kind.SIGNAL]
+    if len(asked or pending) == 1:
+        return (asked or pending)[0]
     if pending:
-        raise ManyOpenQueries(session_id, [query.id for query in pending])
+        raise ManyOpenQueries(session_id, [query.id for query in asked or pending])
     raise NoOpenQuery(session_id, state)
 
 

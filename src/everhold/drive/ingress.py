@@ -80,7 +80,7 @@ class Door:
     def _one(self, given: Given, by: dict[str, JSON] | None) -> tuple[Answer, bool]:
         if given.query_id is None:
             listed = [entry.query for entry in answerable(self._opened, self._working)]
-            q = listed[0].q if len(listed) == 1 else sole(self._id, self._head.state, listed).q
+            q = sole(self._id, self._head.state, listed).q
         else:
             found = number(str(given.query_id))
             if found is None:

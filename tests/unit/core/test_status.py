@@ -119,6 +119,17 @@ def test_sole_of_many_open():
         sole("s-1", "paused", [asked(0), asked(1), asked(2)])
 
 
+@pytest.mark.parametrize("kind", [Kind.APPROVAL, Kind.LLM, Kind.CALL])
+def test_a_signal_that_is_waited_for_makes_no_question_ambiguous(kind):
+    """It is sent by its name; alone it is what is meant."""
+    signal, question = asked(0, kind=Kind.SIGNAL), asked(1, kind=kind)
+
+    assert sole("s-1", "paused", [signal, question]) is question
+    assert sole("s-1", "paused", [signal]) is signal
+    with pytest.raises(ManyOpenQueries, match=r"\(q-1, q-2\)"):
+        sole("s-1", "paused", [signal, question, asked(2)])
+
+
 def test_sole_looks_only_at_what_can_be_answered():
     """A timer that runs beside the one question does not make it ambiguous, and alone it is no question."""
     timer, question = asked(0, kind=Kind.TIMER), asked(1)
