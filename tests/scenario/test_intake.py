@@ -825,6 +825,24 @@ async def test_what_cannot_be_said_fails_once_and_the_rest_is_said(item):
             await session.turn("bad")
 
 
+async def test_conversations_that_nothing_enters_now_hide_no_other(monkeypatch):
+    """However many wait for the end of their turn, one that could hear is found by whoever looks."""
+    monkeypatch.setattr("everhold.drive.intake.LOOK", 2)
+    async with opened(recover=False) as runtime:
+        for number in range(5):
+            session, _ = await held(runtime, f"chat-{number}")
+            await session.enqueue("Later.", key="later")
+            await runtime._drain.rest()
+        free = await runtime.session(plain, "free")
+        item = Item("now", ItemKind.INPUT, {"content": "Now."})
+        await runtime.store.intake(free.id, lambda intake: intake.enqueue(item))  # as another process does it
+        looks = 0
+        while await runtime._drain.look(0):
+            looks += 1
+        assert (await free.input("now")).stage is Stage.IN_TURN
+        assert looks < 10
+
+
 async def test_what_waits_for_a_session_that_ends_fails():
     async with opened() as runtime:
         session, _ = await held(runtime)

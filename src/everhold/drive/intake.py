@@ -87,15 +87,17 @@ class Drain:
             self._see_to(session_id)
 
     async def look(self, now: float) -> bool:
-        """See to all sessions for which something waits that nobody sees to; returns whether anything was let in."""
-        ready = await self._store.ready(LOOK + len(self._vain))
+        """See to all sessions for which something waits that nobody sees to; returns whether there may be more."""
+        known = len(self._vain)
+        ready = await self._store.ready(LOOK + known)
         mine = [each for each in self._sessions.jobs if each not in ready and self._may_hear(each)]
         self._vain = {each: self._vain[each] for each in (*ready, *mine) if each in self._vain}
         tasks = {self._see_to(session_id) for session_id in (*ready, *mine)}
         if not tasks:
             return False
         done, _ = await asyncio.wait(tasks)
-        return any(not task.cancelled() and task.result() for task in done)
+        behind = len(ready) == LOOK + known and len(self._vain) > known  # those that nothing enters hide others
+        return behind or any(not task.cancelled() and task.result() for task in done)
 
     def _may_hear(self, session_id: str) -> bool:
         """Whether a session in work here, which nobody else sees to, may be told something as it stands."""
@@ -179,6 +181,7 @@ class Drain:
         idle, hears = is_idle(opened), hearing(opened) is not None
         found, stands = await self._store.intake(session_id, lambda intake: (enters(intake, idle), _stands(intake)))
         if not hears or not found or self._vain.get(session_id) == (record.head.revision, stands):
+            self._vain[session_id] = (record.head.revision, stands)
             return False
         self._sessions.overtaken(session_id, record.head.revision)
         try:
