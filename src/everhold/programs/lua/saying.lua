@@ -55,14 +55,16 @@ end
 
 -- alc.stats: each value as JSON, the last one wins
 
-local recorded, records = {}, {}
+local recorded, records, fresh = {}, {}, {}
 
 alc.stats = {}
 
 function alc.stats.record(key, value)
   local name = words(key, "alc.stats.record: key")
   recorded[name] = kit.part("json").encode(value, "alc.stats.record: '" .. name .. "'")
-  records[#records + 1] = name
+  if not fresh[name] then
+    fresh[name], records[#records + 1] = true, name
+  end
   kit.noisy = true
 end
 
@@ -107,7 +109,7 @@ function own.take()
     out[i * 2 - 1], out[i * 2] = name, recorded[name]
   end
   local number = #records
-  progress, records, kit.noisy = nil, {}, false
+  progress, records, fresh, kit.noisy = nil, {}, {}, false
   count = lines(out, number * 2)
   return made[1], made[2], made[3], number, unpack(out, 1, count)
 end
