@@ -540,3 +540,17 @@ async def test_a_runtime_is_one_worker():
                 await runtime.worker().run()
             assert (await runtime.run(chain(name="a"))) == ["a-0", "a-1", "a-2"]
         await replayed(runtime)
+
+
+async def test_sessions_that_a_worker_does_not_want_hide_no_other(monkeypatch):
+    """However many others are due before it, a session of the named program is found."""
+    monkeypatch.setattr("everhold.drive.caretaker.AT_ONCE", 2)
+    clock, store = ManualClock(), MemoryStore()
+    async with opened(on=store, clock=clock, recover=False, replay=False) as runtime:
+        for _ in range(7):
+            await runtime.start(restless())
+        clock.advance(1)
+        wanted = (await runtime.start(sleeps(seconds=1))).session_id
+        clock.advance(2)
+        assert await runtime.worker(programs=[sleeps.ref]).once(60) == 0
+        assert (await runtime.status(wanted)).result == "awake"

@@ -15,9 +15,9 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
-from everhold.core.errors import EverholdError, Overtaken, StoreBusy, UnknownSession
+from everhold.core.errors import EverholdError, Overtaken, StoreBusy, StoreDamaged, UnknownSession
 from everhold.drive.alive import Census, Vigil, owner
-from everhold.drive.dispatch import Dispatch
+from everhold.drive.dispatch import AWAY, Dispatch
 from everhold.drive.runner import ABSENT, Runner
 from everhold.drive.sessions import Sessions
 from everhold.ports.program import Clock
@@ -103,6 +103,8 @@ class Caretaker:
                 await self.beat()
             except EverholdError as error:
                 log.warning("this process could not say that it lives: %s", error)
+            except Exception:
+                log.exception("this process could not say that it lives")
 
     async def beat(self) -> None:
         """Say that this process lives, if anything depends on it."""
@@ -181,26 +183,36 @@ class Caretaker:
         self._death = None if found.next is None else now + max(found.next, 0.0)
         self._vigil.watch(found.near)
         orphans = await store.orphans(set(found.living))
-        limit = AT_ONCE + len(self._skip)
-        due = await store.due(now, limit)
-        moved = len(due) == limit
+        skipped = len(self._skip)
+        due = await store.due(now, AT_ONCE + skipped)
+        moved = len(due) == AT_ONCE + skipped
         if not moved:  # these are all: others that were skipped have moved since
             self._skip = {each: self._skip[each] for each in (*orphans, *due) if each in self._skip}
         acts: list[tuple[str, Act]] = [(session_id, self._dispatch.recover) for session_id in orphans]
         acts += [(session_id, self._runner.pump) for session_id in due]
         if self.crew is not None:
             await self.crew.engage(acts)
-            moved = False
+            moved = moved and len(self._skip) > skipped  # those that do not move here hide others
         else:
             for session_id, act in acts:
                 moved = await self._alone(session_id, act) or moved
         for chore in self.chores:
-            moved = await chore(now) or moved
+            moved = await self._see_to(chore, now) or moved
         return moved
+
+    async def _see_to(self, chore: Chore, now: float) -> bool:
+        """Do a chore; what goes wrong with one does not keep the others from being done."""
+        try:
+            return await chore(now)
+        except AWAY:
+            raise
+        except Exception:
+            log.exception("the caretaker stumbled")
+            return False
 
     async def _bury(self, found: Census) -> None:
         """Release what the dead hold, and forget those who died long ago."""
-        self._buried -= found.living
+        self._buried &= {worker.id for worker in found.dead}
         for worker in found.dead:
             if worker.id not in self._buried and not worker.expired:  # else its leases have ended with it
                 self._buried.add(worker.id)
@@ -219,6 +231,19 @@ class Caretaker:
             return await self.one(record, act)
         except UnknownSession:
             return False
+        except StoreDamaged as error:
+            self.damaged(session_id, error)
+            return False
+
+    def damaged(self, session_id: str, error: StoreDamaged) -> None:
+        """A session cannot be read: it is left as it is, and this is told once."""
+        if session_id not in self._skip:
+            log.warning("session %s cannot go on: %s", session_id, error)
+        self._skip[session_id] = (-1, self._clock.now())
+
+    def pass_over(self, record: Record) -> None:
+        """Leave a session to others until something happens to it."""
+        self._skip[record.birth.id] = (record.head.revision, self._clock.now())
 
     def was_skipped(self, session_id: str) -> bool:
         """Whether it did not move before, so that it has to be looked at before anything is spent on it."""
@@ -243,6 +268,9 @@ class Caretaker:
             return True
         except ABSENT as error:
             self._cannot(session_id, error)  # it goes on where its program is
+        except AWAY as error:
+            log.warning("session %s could not be moved, which is tried again: %s", session_id, error)
+            return False
         except EverholdError as error:
             log.warning("session %s cannot go on here: %s", session_id, error)
             self._cannot(session_id, error)

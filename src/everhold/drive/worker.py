@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from everhold.core.errors import BadSetting, EverholdError, UnknownSession
+from everhold.core.errors import BadSetting, EverholdError, StoreDamaged, UnknownSession
 from everhold.core.lease import Timings
 from everhold.drive.alive import here, named
 from everhold.drive.caretaker import Act, Caretaker
@@ -234,7 +234,12 @@ class Worker:
                 record = await self._caretaker.waits(session_id)
             except UnknownSession:
                 continue
-            if record is not None and self._wants(record) and session_id not in self._driven:
+            except StoreDamaged as error:
+                self._caretaker.damaged(session_id, error)
+                continue
+            if record is not None and not self._wants(record):
+                self._caretaker.pass_over(record)
+            elif record is not None and session_id not in self._driven:
                 self._drive(session_id, fresh[session_id])
 
     def cannot(self, session_id: str, error: EverholdError) -> None:
@@ -281,6 +286,8 @@ class Worker:
                 await self._while_it_works(session_id)
         except UnknownSession:
             pass
+        except StoreDamaged as error:
+            self._caretaker.damaged(session_id, error)
         except Exception:
             log.exception("session %s could not be driven", session_id)
         finally:

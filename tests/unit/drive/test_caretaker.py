@@ -1,9 +1,17 @@
 """The caretaker of a runtime, where timing could hide a mistake."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 
+import pytest
+
+import everhold
+from everhold.core.errors import StoreDamaged, StoreFull
+from everhold.core.lease import TTL
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
+from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.clock import ManualClock
 
 
@@ -21,3 +29,85 @@ async def test_a_call_between_two_rests_is_heard():
         runtime._sessions.poke()
         assert await asyncio.wait_for(caretaker._round(False), 60) is True
         assert looks == [1]
+
+
+@everhold.program
+async def dozes(ctx, seconds: float = 1):
+    await ctx.sleep(seconds)
+    return "awake"
+
+
+async def test_a_timer_that_the_store_would_not_take_fires_when_it_does():
+    """A store that is full for a while is no reason to leave a session to others."""
+    clock, store = ManualClock(), MemoryStore()
+    async with Runtime(store, clock=clock, recover=False) as runtime:
+        id = (await runtime.start(dozes())).session_id
+        clock.advance(2)
+        commit = store.commit
+
+        async def full(change, fence):
+            raise StoreFull("memory")
+
+        store.commit = full
+        assert await runtime._caretaker.move() is False
+        store.commit = commit
+        assert await runtime._caretaker.move() is True
+        assert (await runtime.status(id)).result == "awake"
+
+
+@pytest.mark.parametrize("works", [False, True], ids=["plain", "worker"])
+async def test_a_session_that_cannot_be_read_holds_up_no_other(tmp_path, caplog, works):
+    """It is left as it is, which is told once; its neighbours go on."""
+    async with Runtime(SQLiteStore(tmp_path / "app.db"), recover=False) as runtime:
+        broken, sound = [(await runtime.start(dozes(seconds=seconds))).session_id for seconds in (0.001, 0.002)]
+    with closing(sqlite3.connect(tmp_path / "app.db")) as file:
+        file.execute("UPDATE session SET birth = replace(birth, 'dozes', 'dosed') WHERE id = ?", (broken,))
+        file.commit()
+    async with Runtime(SQLiteStore(tmp_path / "app.db"), recover=False) as runtime:
+        await asyncio.sleep(0.01)
+        worker = runtime.worker()
+        if works:
+            await worker._enter(looks=False)
+        for _ in range(2):
+            await runtime._caretaker.move()
+            await asyncio.gather(*worker._tasks())
+        assert (await runtime.status(sound)).result == "awake"
+        with pytest.raises(StoreDamaged):
+            await runtime.status(broken)
+    assert caplog.text.count(f"session {broken} cannot go on") == 1
+
+
+async def test_a_chore_that_fails_keeps_no_other_from_being_done(caplog):
+    """Schedules, events, the outbox and the intake do not wait for each other."""
+    async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
+        done = []
+
+        async def fails(now):
+            raise RuntimeError("no")
+
+        async def works(now):
+            done.append(now)
+            return False
+
+        runtime._caretaker.chores = [fails, works]
+        assert await runtime._caretaker.move() is False
+    assert len(done) == 1
+    assert "the caretaker stumbled" in caplog.text
+
+
+async def test_whatever_keeps_a_process_from_saying_that_it_lives_it_says_so_again(caplog):
+    """One beat that fails, in whichever way, is not the last one."""
+    clock = ManualClock()
+    async with Runtime(MemoryStore(), clock=clock, recover=False) as runtime:
+        beats = []
+
+        async def beat():
+            beats.append(1)
+            raise RuntimeError("no")
+
+        runtime._caretaker.beat = beat
+        for count in (1, 2):
+            while len(beats) < count:
+                clock.advance(TTL)
+                await asyncio.sleep(0.001)
+    assert "could not say that it lives" in caplog.text
