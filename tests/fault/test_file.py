@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import everhold
 from everhold.core.errors import EverholdError, ReadOnlyStore, StoreDamaged, StoreNewer, StoreUnavailable
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore, file
@@ -212,3 +213,23 @@ async def test_processes_migrate_at_once(tmp_path: Path) -> None:
             copy = path.with_name(f"{n}.db.format-{PRESENT}")
             assert await house.verdict(copy) == ""
             assert not list(tmp_path.glob(f"{n}.db.format-{PRESENT}.*"))
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+async def test_a_database_that_is_gone_while_it_is_open(tmp_path: Path, how: str) -> None:
+    """Nobody's answer is taken into a file that nobody will ever read; put back, everything goes on."""
+
+    @everhold.program
+    async def asks(ctx: everhold.Context) -> bool:
+        return await ctx.approval("Go?")
+
+    path, aside = tmp_path / "app.db", tmp_path / "aside.db"
+    async with everhold.open(f"sqlite:///{path}") as runtime:
+        status = await runtime.start(asks())
+        path.rename(aside)
+        if how == "replaced":
+            path.write_bytes(b"")
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            await runtime.answer(status.session_id, True)
+        aside.rename(path)
+        assert (await runtime.answer(status.session_id, True)).state == "completed"

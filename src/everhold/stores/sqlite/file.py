@@ -144,6 +144,27 @@ def _copy(connection: sqlite3.Connection, path: Path, found: int) -> None:
         partial.unlink()
 
 
+class Place:
+    """Where a file was when it was opened. SQLite does not notice that it is gone: it writes on, for nobody."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = str(path), _number(str(path))
+
+    def check(self) -> None:
+        """Raise `StoreUnavailable` if another file, or none, is there now."""
+        if _number(self._path) != self._file:
+            hint = "Put the file back, or start again; nothing of this call was written."
+            raise StoreUnavailable(self._path, "it was removed or replaced while it was open", hint)
+
+
+def _number(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _statements(script: str) -> list[str]:
     """The statements of a migration; a statement ends with `;` at the end of a line."""
     statements, lines = [], []

@@ -6,6 +6,7 @@ Rules
      each change is isolated, so one refusal never fails its neighbours.
   3. Nobody commits in place more than `TURNS` times (with fsync: 2) without giving the loop a turn.
   4. A write lock of another process is met with a short try and an async retry.
+  5. What must survive power loss is written only while the file is still in its place.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 from everhold.core.errors import BadValue, EverholdError, Overtaken, StoreBusy, StoreDamaged, StoreNewer
 from everhold.ports.store import Change
-from everhold.stores.sqlite.file import is_busy, migrations, translated
+from everhold.stores.sqlite.file import Place, is_busy, migrations, translated
 from everhold.stores.sqlite.land import DELIVER, LIGHT, delivery_row, land, light_row
 
 TURNS: Final = 16
@@ -42,6 +43,7 @@ class Group:
         *,
         fsync: bool,
         patience: float,
+        place: Place,
         after: Callable[[int], None],
         now: Callable[[], float],
     ) -> None:
@@ -51,6 +53,7 @@ class Group:
         self._where = where
         self._fsync = fsync
         self._patience = patience
+        self._place = place
         self._after = after  # told how many changes a transaction held
         self._now = now
         self._turns = TURNS_FSYNCED if fsync else TURNS
@@ -98,6 +101,8 @@ class Group:
     def _alone(self, change: Change, fence: int) -> None:
         run = self._run
         fsync = change.durable and not self._fsync
+        if fsync or self._fsync:
+            self._place.check()
         if fsync:
             run("PRAGMA synchronous = FULL")
         try:
@@ -173,6 +178,8 @@ class Group:
         run = self._run
         fsync = not self._fsync and any(change.durable for change, _, _ in batch)
         try:
+            if fsync or self._fsync:
+                self._place.check()
             if fsync:
                 run("PRAGMA synchronous = FULL")
             run("BEGIN IMMEDIATE")

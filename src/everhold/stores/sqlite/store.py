@@ -35,7 +35,7 @@ from everhold.ports.attachment import Attachment
 from everhold.ports.store import LOOK_EVERY, Change, Effect, Filter, Letter, Problem, Progress, Record, Summary, Worker
 from everhold.stores.sealed import UNREADABLE, read_delivery, read_head
 from everhold.stores.sqlite import attach, verify
-from everhold.stores.sqlite.file import connect, prepare, translated
+from everhold.stores.sqlite.file import Place, connect, prepare, translated
 from everhold.stores.sqlite.group import Group, newer
 from everhold.stores.sqlite.land import HEAD_COLUMNS
 from everhold.stores.sqlite.lanes import Lanes
@@ -81,6 +81,7 @@ class SQLiteStore(Lanes, Upkeep):
             self.where,
             fsync=self.durability == "power",
             patience=self._patience,
+            place=Place(self.path),
             after=self._committed,
             now=self.now,
         )
