@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 import everhold
-from everhold.core.errors import AnswerConflict, BadSetting, NoOpenQuery
+from everhold.core.errors import AnswerConflict, BadSetting, NoOpenQuery, StoreUnavailable
+from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
 from tests.scenario.house import TTL, die, dying, ids, moved, opened, prompts, rows
 
@@ -369,6 +370,26 @@ async def test_closing_waits_for_calls_under_way(tmp_path):
     await runtime.close()
     async with opened(tmp_path, clock=clock) as runtime:
         assert (await runtime.status(session_id)).result == "did never"
+
+
+async def test_closing_ends_also_where_the_store_is_away(caplog):
+    """Everything is closed, an error of one's own is not hidden by it, and what was held is free after a while."""
+
+    class Away(MemoryStore):
+        closed = False
+
+        async def leave(self, owner):
+            raise StoreUnavailable("here", "the server is gone")
+
+        async def close(self):
+            self.closed = True
+
+    store = Away()
+    with pytest.raises(KeyError, match="my own"):
+        async with opened(on=store, replay=False) as runtime:
+            await runtime.run(adds())
+            raise KeyError("my own")
+    assert store.closed and "free when its time is over" in caplog.text
 
 
 @everhold.program

@@ -302,12 +302,16 @@ class Dispatch:
             self.gate.close()
 
     async def release(self) -> None:
-        """Hold nothing any more, and be gone."""
+        """Hold nothing any more, and be gone. Where the store is away, time does it: nobody is kept from leaving."""
         self._sessions.stepper.leaving, self.gate = False, None
-        if self._known:
+        if not self._known:
+            return
+        self._known = False
+        try:
             await self.leases.leave()
             await self._sessions.store.release(self.worker)
-            self._known = False
+        except EverholdError as error:
+            log.warning("what this process holds is free when its time is over, for it could not be said: %s", error)
 
     async def recover(self, session_id: str) -> None:
         """Take up a session whose workers are gone. One that was closed in order is no death."""
