@@ -159,8 +159,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
             await self.store.open()
             self._opened = True
             resource.enter()
-            if self._recover:
-                self._caretaker.start()
+            self._caretaker.start(looks=self._recover)
         return self
 
     async def __aexit__(
@@ -451,7 +450,7 @@ def open(
 
     `llm` answers `llm` questions now: a model as `"provider:name"`, an async function of a query,
     `Command("claude -p")`, a list or dict of answers; None leaves them open for whoever answers. `tell` says how
-    people are told that they are asked: see `everhold.telling`.
+    people are told that they are asked: see `everhold.telling`. With `recover=False` it moves only what it is asked to.
     """
     refuse_while_loading()
     found = settings(database)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from everhold.core.status import Finished, Status
+from everhold.core.status import Status
 from everhold.runtime import Runtime
 from everhold.testing.faults import Child, Nursery
 from tests.fault.crowd import at
@@ -63,7 +63,7 @@ class Fleet:
     async def _finish(self, keys: list[str]) -> list[Status]:
         async with Runtime(at(self.url), recover=False) as runtime:
             ids = [str(await runtime.store.find(key)) for key in keys]
-            found = [await _ended(runtime, id) for id in ids]
+            found = [await runtime.wait(id, PATIENCE) for id in ids]
             assert await runtime.verify() == []
             return found
 
@@ -128,13 +128,3 @@ class Fleet:
                 return found
             time.sleep(0.01)
         raise AssertionError("it did not come to pass")
-
-
-async def _ended(runtime: Runtime, session_id: str) -> Status:
-    """How a session stands once it has ended, or when it has taken too long."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        status = await runtime.status(session_id)
-        if isinstance(status, Finished) or time.monotonic() > end:
-            return status
-        await asyncio.sleep(0.02)

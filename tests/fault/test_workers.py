@@ -1,5 +1,6 @@
 """Real workers on one database: killed, stopped past their lease, told to leave, of two versions, with wrong clocks."""
 
+import asyncio
 import os
 import time
 from collections.abc import Iterator
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from everhold.runtime import Runtime
+from tests.fault.crowd import at
 from tests.fault.fleet import PATIENCE, Fleet
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("postgres")]
@@ -169,6 +172,19 @@ def test_timers_are_fired_by_whoever_is_there(fleet: Fleet) -> None:
         fleet.start()
     assert [one.state for one in fleet.finish([f"n{n}" for n in range(30)])] == ["completed"] * 30
     assert {fleet.began(f"n{n}") for n in range(30)} == {1}
+
+
+async def test_who_only_waits_hears_the_worker(fleet: Fleet) -> None:
+    """A runtime that moves nothing by itself hears that a worker of another process has ended what it waits for."""
+    gate = fleet.hold("a-0")
+    await asyncio.to_thread(fleet.begin, key="a", name="a", count=2)
+    async with Runtime(at(fleet.url), recover=False) as runtime:
+        waiting = asyncio.ensure_future(runtime.wait(str(await runtime.store.find("a"))))
+        worker = await asyncio.to_thread(fleet.start)
+        await asyncio.to_thread(fleet.until, lambda: fleet.began("a-0"))
+        gate.unlink()
+        found = await asyncio.wait_for(waiting, PATIENCE)
+    assert found.result == [worker.pid, worker.pid]
 
 
 def test_the_command_is_such_a_worker(fleet: Fleet, tmp_path: Path) -> None:

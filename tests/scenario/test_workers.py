@@ -416,6 +416,7 @@ async def test_what_was_taken_over_is_not_kept_twice():
     world.gates["a-0"] = asyncio.Event()
     id = (await slow.start(chain(name="a", length=2), wait=0)).session_id
     await until(lambda: world.running)
+    await slow._caretaker.stop()
     clock.advance(TTL + 1)  # it was not heard of for too long
     async with opened(on=store, clock=clock, recover=False) as runtime, runtime.worker():
         await until(lambda: len(world.running) == 2)

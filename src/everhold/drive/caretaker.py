@@ -5,7 +5,9 @@ One task per runtime looks; it sleeps until the earliest moment something is due
 wrote to the store or ended, or until one of them is taken for dead; where the store hears nothing, it looks a few times
 a second. Another task renews what says that this process lives, whatever the first one is busy with.
 
-A plain runtime leaves sessions alone on which a worker holds a lease. A worker has a `crew`, which takes leases.
+A plain runtime leaves sessions alone on which a worker holds a lease. A worker has a `crew`, which takes leases. A
+runtime that moves nothing by itself says that it lives all the same while it works on what it was asked to, and hears
+others while somebody waits for a session.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from everhold.core.errors import EverholdError, Overtaken, StoreBusy, StoreDamaged, UnknownSession
@@ -53,7 +56,7 @@ class Caretaker:
         self._clock = clock
         self._idle = idle
         self._poked = asyncio.Event()
-        self._heard = False
+        self._heard = asyncio.Event()
         self._look_every = LOOK_EVERY
         self._skip: dict[str, tuple[int, float]] = {}  # sessions that did not move: at which revision, and when
         self._looked = 0.0  # when all were looked at
@@ -70,10 +73,11 @@ class Caretaker:
         return bool(self._tasks)
 
     def start(self, *, looks: bool = True, every: float | None = None) -> None:
-        """Begin; without `looks`, somebody else calls `move`. It looks `every` so often, or as the store says."""
-        heard = self._sessions.store.listen(self._hear)
-        self._look_every = heard if every is None else min(every, heard)
-        work = [self._keep_alive(), self._keep_house()] if looks else [self._keep_alive()]
+        """Begin; without `looks`, nothing moves unless somebody else calls `move`.
+
+        It looks `every` so often, or as the store says.
+        """
+        work = [self._keep_alive(), self._keep_house(every) if looks else self._keep_listening()]
         self._tasks = [asyncio.get_running_loop().create_task(one) for one in work]
 
     def poke(self) -> None:
@@ -81,7 +85,7 @@ class Caretaker:
         self._poked.set()
 
     def _hear(self) -> None:
-        self._heard = True
+        self._heard.set()
         self._poked.set()
 
     async def stop(self, *, looks_only: bool = False) -> None:
@@ -112,9 +116,32 @@ class Caretaker:
             await self._dispatch.introduce()
             await self._leases.renew()
 
+    # ---- hearing
+
+    async def _keep_listening(self) -> None:
+        """Tell whoever waits for a session when another process may have moved it."""
+        sessions, patience = self._sessions, None
+        while True:
+            await sessions.awaited.wait()
+            if patience is None:
+                await asyncio.sleep(LOOK_EVERY)  # most wait for this process only, and not for long
+                if not sessions.awaited.is_set():
+                    continue
+                patience = sessions.store.listen(self._hear)
+            self._heard.clear()
+            try:
+                if await sessions.store.changed():
+                    sessions.changed()
+            except EverholdError as error:
+                log.warning("other processes are not heard: %s", error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._heard.wait(), patience)
+
     # ---- looking
 
-    async def _keep_house(self) -> None:
+    async def _keep_house(self, every: float | None) -> None:
+        heard = self._sessions.store.listen(self._hear)
+        self._look_every = heard if every is None else min(every, heard)
         look = True
         while True:
             try:
@@ -158,9 +185,9 @@ class Caretaker:
         finally:
             for wait in waits:
                 wait.cancel()
-        if done and not self._heard:
+        if done and not self._heard.is_set():
             return True
-        self._heard = False
+        self._heard.clear()
         if await self._sessions.store.changed():
             self._sessions.changed()
             return True

@@ -43,6 +43,7 @@ class Sessions:
         self._lives: OrderedDict[str, Live] = OrderedDict()
         self._loading: dict[str, asyncio.Lock] = {}
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
+        self.awaited = asyncio.Event()  # set while somebody waits for a session
         self._cache = cache
 
     # ---- in memory
@@ -262,6 +263,7 @@ class Sessions:
         """A future that is done as soon as the session may have changed, from now on."""
         future = asyncio.get_running_loop().create_future()
         self._watchers.setdefault(session_id, []).append(future)
+        self.awaited.set()
         try:
             yield future
         finally:
@@ -270,6 +272,8 @@ class Sessions:
                 waiting.remove(future)
                 if not waiting:
                     del self._watchers[session_id]
+            if not self._watchers:
+                self.awaited.clear()
 
 
 def _bears(said: Said) -> bool:

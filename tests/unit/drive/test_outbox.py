@@ -279,7 +279,7 @@ async def test_a_claim_that_died_is_taken_again(store):
 
 async def test_few_are_sent_at_a_time_and_all_are_sent(store):
     """A receiver that hangs holds up no other teller."""
-    slow, quick = Told("slow"), Told("quick")
+    slow, quick = Told("slow", timeout=600.0), Told("quick", timeout=600.0)
     slow.gate = asyncio.Event()
     house = await opened(store, slow, quick)
     await begin(store, "s-1", *(ask(q, Kind.INPUT) for q in range(150)))
