@@ -462,3 +462,21 @@ async def test_a_session_that_is_fed_is_not_swept_away():
     await house.sweep(older_than=30 * DAY)
     assert {info.key for info in await house.sessions()} >= {"one", "two"}
     assert await house.store.find("three") is None
+
+
+async def test_a_schedule_that_cannot_be_counted_here_holds_up_no_other(monkeypatch, caplog):
+    """Where its timezone is not known it is left to a process that knows it, which is told once."""
+    house = await Home().open()
+    await house.schedule("far", "0 3 * * *", report(of="far"), timezone="Europe/Berlin")
+    await house.schedule("near", "0 4 * * *", report(of="near"))
+
+    def unknown(name):
+        raise UnknownTimezone(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("everhold.drive.rhythm.zone", unknown)
+        await skip(house, 2 * DAY)
+    assert (len(await started(house, "far")), len(await started(house, "near"))) == (0, 2)
+    assert caplog.text.count("schedule far is left to other processes") == 1
+    await skip(house, DAY)
+    assert len(await started(house, "far")) == 2  # the last one that was missed, and that of today

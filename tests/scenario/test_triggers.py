@@ -12,10 +12,12 @@ from everhold.core.errors import (
     NotAProgram,
     Outdated,
     StoreBusy,
+    StoreDamaged,
     UnknownHandover,
     UnknownProgram,
     UnknownTrigger,
 )
+from everhold.drive.deed import Start
 from everhold.drive.triggers import PATIENCE, REMEMBERED, TRIES
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
@@ -426,3 +428,35 @@ async def test_fields_that_a_program_does_not_take_are_left_out():
     await house.on("order.paid", ship)
     done = await house.emit("order.paid", {"order": "7", "tier": "gold"})
     assert states(done) == ["started"]
+
+
+async def test_a_session_that_cannot_be_read_holds_up_no_handover():
+    """What is meant for it is tried again, and then has failed; other events are handed over meanwhile."""
+    house = await house_of()
+    await house.on("a", Feed("damaged", signal="paid"))
+    await house.on("b", ship)
+    do = house._triggers._hands.do
+
+    async def damaged(deed, *given):
+        if isinstance(deed, Feed):
+            raise StoreDamaged("app.db", "session damaged does not match its seal")
+        return await do(deed, *given)
+
+    house._triggers._hands.do = damaged
+    assert states(await house.emit("a")) == ["waiting"]
+    able, house._triggers._hands.able = house._triggers._hands.able, lambda deed: False
+    await house.emit("b", {"order": "7"})
+    house._triggers._hands.able = able
+    await house.skip(3600)
+    assert {one.event: one.state for one in await house.handovers()} == {"a": "failed", "b": "started"}
+
+
+async def test_a_program_that_cannot_be_loaded_here_is_for_another_process(tmp_path):
+    """Emitting does not fail because a module starts sessions when it is imported."""
+    (tmp_path / "hasty.py").write_text(
+        "import everhold\n\n@everhold.program\nasync def hasty(ctx):\n    return 1\n\neverhold.run(hasty())\n"
+    )
+    house = await house_of()
+    wanted = Start(f"{tmp_path}/hasty.py:hasty")
+    await house._triggers.put("a", "hasty", wanted, {})
+    assert states(await house.emit("a")) == ["waiting"]

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from everhold.core.codec import JSON, plain
-from everhold.core.errors import BadArguments, NotAProgram, StoreError
+from everhold.core.errors import BadArguments, DamagedGraph, NotAProgram, StoreDamaged, StoreError
 from everhold.ports.program import Call
 from everhold.ports.store import Duty
 
@@ -125,7 +125,7 @@ def arguments(start: Start, happened: JSON, signature: Signature) -> dict[str, J
 
 def told(error: Exception) -> str:
     """What kept a deed from being done, in a line; trouble with the store is raised again: it is nobody's fault."""
-    if isinstance(error, StoreError):
+    if isinstance(error, StoreError) and not isinstance(error, StoreDamaged | DamagedGraph):  # these are a session's
         raise error
     code = getattr(error, "code", "") or type(error).__name__
     return f"{error} [{code}]"

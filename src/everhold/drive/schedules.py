@@ -5,8 +5,8 @@ Rules
      its incarnation and the moment, and the schedule moves on by compare-and-set.
   2. First it is written down which moment is begun, then it is done, then the schedule moves on. Who dies between is
      followed by another process after `PATIENCE`, which does the same moment under the same key.
-  3. What cannot be done is tried again, later and later, and the schedule says why. Where the program is missing,
-     nothing is changed: a process that has it will do it.
+  3. What cannot be done is tried again, later and later, and the schedule says why. Where the program or the timezone
+     is missing, nothing is changed: a process that has it will do it. No schedule waits for another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from everhold.core.errors import BadArguments, BadSchedule, Outdated, Overtaken, UnknownSchedule, UnknownSession
+from everhold.core.errors import (
+    BadArguments,
+    BadSchedule,
+    Outdated,
+    Overtaken,
+    StoreError,
+    UnknownSchedule,
+    UnknownSession,
+)
 from everhold.drive.deed import Deed, Hands, told, waits
 from everhold.drive.rhythm import Once, Rhythm, after, latest, text
 from everhold.ports.store import Duty, Store
@@ -85,6 +93,7 @@ class Schedules:
     def __init__(self, store: Store, hands: Hands, dice: Callable[[int], int]) -> None:
         self._store, self._hands, self._dice = store, hands, dice
         self._left = 0  # due ones that were left to other processes at the last look
+        self._odd: set[str] = set()  # those that cannot be counted here, which was told
 
     # ---- what its author says
 
@@ -189,9 +198,20 @@ class Schedules:
                 done = await self._one(duty, now)
             except Overtaken:  # another process does it
                 done = True
+            except StoreError:
+                raise
+            except Exception as error:
+                done = self._leave(duty.id, error)
             moved, left = moved or done, left + (not done)
         self._left = left
         return moved
+
+    def _leave(self, name: str, error: Exception) -> bool:
+        """A schedule that cannot be read or counted here is for others, and this is told once."""
+        if name not in self._odd:
+            log.warning("schedule %s is left to other processes: %s", name, error)
+        self._odd.add(name)
+        return False
 
     async def _one(self, duty: Duty, now: float) -> bool:
         kept = _read(duty)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import BadArguments, KeyConflict
+from everhold.core.errors import BadArguments, EverholdError, KeyConflict
 from everhold.drive import feed
 from everhold.drive.deed import FIELDS, Deed, Done, Feed, Start, arguments, deed
 from everhold.drive.rhythm import When, rhythm
-from everhold.drive.runner import ABSENT
 from everhold.drive.schedules import CatchUp, Overlap, Schedule, Schedules, Terms
 from everhold.drive.triggers import Emitted, Handover, Trigger, Triggers
 from everhold.packages.catalog import named
@@ -178,7 +177,7 @@ class Hands:
             return False
         try:
             self._program(deed.program)
-        except ABSENT:
+        except EverholdError:  # there is none, or it cannot be loaded here
             self._absent[deed.program] = now
             return False
         self._absent.pop(deed.program, None)
