@@ -32,11 +32,11 @@ from everhold.stores.postgres.land import (
     LAND_MANY,
     LANDED,
     LIGHT,
-    LIGHT_MANY,
+    STEPS,
     Landing,
     many_full,
-    many_light,
     newborn,
+    steps,
 )
 from everhold.stores.postgres.line import LOCK_TIMEOUT, Line, Lines, Lost, lost, passing
 from everhold.stores.sealed import UNREADABLE, read_head
@@ -94,7 +94,7 @@ class Group:
         self._receipt = randbits(62)
         self._unswept = 0
         self._light, self._land, self._landed = (named(each, schema) for each in (LIGHT, LAND, LANDED))
-        self._light_many, self._land_many = named(LIGHT_MANY, schema), named(LAND_MANY, schema)
+        self._steps, self._land_many = named(STEPS, schema), named(LAND_MANY, schema)
         self._task = asyncio.get_running_loop().create_task(self._write())
 
     async def commit(self, change: Change, fence: int) -> None:
@@ -170,7 +170,7 @@ class Group:
             else:
                 batch[one.ref] = one
         self._queue = left
-        return list(batch.values())
+        return sorted(batch.values(), key=lambda one: one.ref)  # as everybody, so that none wait for each other
 
     async def _batch(self, batch: list[Landing]) -> None:
         """Land or refuse each of these, on as many lines as it takes."""
@@ -265,19 +265,19 @@ class Group:
     async def _sent(self, line: Line, batch: list[Landing]) -> list[Any]:
         """Send these as one transaction; what was said to each: how many moved, or the answer of `land_1`."""
         durable = any(one.durable for one in batch)
-        if len(batch) == 1:
+        if len(batch) == 1 and (batch[0].step is None or batch[0].is_light):
             one = batch[0]
-            act = (self._land, one.full) if one.light is None else (self._light, one.light)
+            act = (self._light, one.light) if one.is_light else (self._land, one.full)
             (cursor,) = await self._transaction(line, [act], durable)
-            return [(await cursor.fetchall())[0][0] if one.light is None else cursor.rowcount]
-        light = [one for one in batch if one.light is not None]
-        full = [one for one in batch if one.light is None]
-        acts = [(self._light_many, (many_light(light),))] if light else []
+            return [cursor.rowcount if one.is_light else (await cursor.fetchall())[0][0]]
+        stepping = [one for one in batch if one.step is not None]
+        full = [one for one in batch if one.step is None]
+        acts = [(self._steps, (steps(stepping),))] if stepping else []
         acts += [(self._land_many, (many_full(full),))] if full else []
         cursors = await self._transaction(line, acts, durable)
-        moved = {ref for (ref,) in await cursors[0].fetchall()} if light else set()
+        moved = {ref for (ref,) in await cursors[0].fetchall()} if stepping else set()
         said = dict(await cursors[-1].fetchall()) if full else {}
-        return [int(one.ref in moved) if one.light is not None else said[one.full[0]] for one in batch]
+        return [said[one.full[0]] if one.step is None else int(one.ref in moved) for one in batch]
 
     async def _transaction(
         self, line: Line, acts: list[tuple[str, tuple[Any, ...]]], durable: bool
@@ -363,18 +363,18 @@ class Group:
             raise StoreDamaged(self._where, str(error)) from None
 
     async def _answer(self, line: Line, one: Landing, said: Any) -> None:
-        if one.light is not None:
-            if said == 1 or (one.tried and await self._had_landed(line, one.light)):
+        if one.step is not None:
+            if said == 1 or (one.tried and await self._had_landed(line, one)):
                 one.answer(None)
             else:
                 one.answer(Overtaken(one.change_id, one.fence))
         else:
             one.answer(None if said is None else one.refusal(said))
 
-    async def _had_landed(self, line: Line, light: tuple[Any, ...]) -> bool:
-        """Whether a light change landed on the line that broke."""
+    async def _had_landed(self, line: Line, one: Landing) -> bool:
+        """Whether a step landed on the line that broke."""
         try:
-            cursor = await line.execute(self._landed, (light[6], light[8], light[9], light[13]))
+            cursor = await line.execute(self._landed, one.landed)
             return bool(await cursor.fetchall())
         except psycopg.Error as error:
             raise Lost(error) from None

@@ -1,7 +1,7 @@
 """A change as the server takes it: encoded whole before anything is sent, so that what cannot be written harms nobody.
 
-A light change is one statement of its own. Every other is a call of `land_1` (see migrations/0001.sql) with three JSON
-texts: the head, the deliveries, and the rest, which is None for most.
+A light change is one statement of its own, and so are steps, however many. Every other is a call of `land_1` (see
+migrations/0001.sql) with three JSON texts: the head, the deliveries, and the rest.
 """
 
 from __future__ import annotations
@@ -29,23 +29,28 @@ LIGHT: Final = (
     " SELECT ref, %s, %s, %s, %s, %s, %s FROM moved"
 )
 LAND: Final = "SELECT everhold.land_1(%s, %s, %s, %s, %s, %s)"
-#: Many light changes, of as many sessions; says which sessions moved.
-LIGHT_MANY: Final = (
-    "WITH given AS MATERIALIZED (SELECT * FROM json_to_recordset(%s::json) AS g (revision int8, head_n int8,"
-    " open_from int8, updated_at float8, metrics text, head_seal int8, ref int8, fence int8, n int8, at float8,"
-    " answers text, asked text, notes text, seal int8)), moved AS (UPDATE everhold.head_1 h SET revision = g.revision,"
-    " n = g.head_n, open_from = g.open_from, updated_at = g.updated_at, metrics = g.metrics, seal = g.head_seal"
-    " FROM given g WHERE h.ref = g.ref AND h.revision = g.fence RETURNING h.ref), landed AS"
+#: What steps change, of as many sessions: the head, one delivery, and what is worked on; says which sessions moved.
+STEPS: Final = (
+    "WITH moved AS (UPDATE everhold.head_1 h SET revision = g.revision, state = g.state, n = g.head_n,"
+    " open_from = g.open_from, due_at = g.due_at, updated_at = g.updated_at, metrics = g.metrics, mail = g.mail,"
+    " attempts = g.attempts, seal = g.head_seal FROM json_to_recordset(%s::json) AS g (revision int8, state text,"
+    " head_n int8, open_from int8, due_at float8, updated_at float8, metrics text, mail int8, attempts int8,"
+    " head_seal int8, ref int8, fence int8, n int8, at float8, answers text, asked text, notes text, seal int8,"
+    " ended bool, closed int8[], effects json) WHERE h.ref = g.ref AND h.revision = g.fence RETURNING g.*), landed AS"
     " (INSERT INTO everhold.journal (session, n, at, answers, asked, notes, seal)"
-    " SELECT g.ref, g.n, g.at, g.answers, g.asked, g.notes, g.seal FROM given g JOIN moved m ON m.ref = g.ref)"
-    " SELECT ref FROM moved"
+    " SELECT ref, n, at, answers, asked, notes, seal FROM moved), unnoticed AS (DELETE FROM everhold.notice o"
+    " USING moved m WHERE o.session = m.ref AND (m.ended OR o.q = ANY(m.closed))), done AS (DELETE FROM everhold.effect"
+    " e USING moved m WHERE e.session = m.ref AND (m.ended OR e.q = ANY(m.closed))), begun AS (INSERT INTO"
+    " everhold.effect (session, q, worker, since, seal) SELECT e.session, e.q, e.worker, e.since, e.seal FROM moved m,"
+    " json_populate_recordset(NULL::everhold.effect, m.effects) e ON CONFLICT (session, q)"
+    " DO UPDATE SET worker = excluded.worker, since = excluded.since, seal = excluded.seal) SELECT ref FROM moved"
 )
 #: Many other changes, one after the other; says what came of each.
 LAND_MANY: Final = (
     "SELECT g.receipt, everhold.land_1(g.receipt, g.ref, g.fence, g.head, g.deliveries, g.rest)"
     " FROM json_to_recordset(%s::json) AS g (receipt int8, ref int8, fence int8, head json, deliveries json, rest json)"
 )
-#: Whether a light change landed whose acknowledgement was lost.
+#: Whether a step landed whose acknowledgement was lost.
 LANDED: Final = "SELECT 1 FROM everhold.journal WHERE session = %s AND n = %s AND at = %s AND seal = %s"
 
 _text = msgspec.json.Encoder().encode
@@ -59,7 +64,19 @@ _FULL: Final = ("receipt", "ref", "fence", "head", "deliveries", "rest")
 class Landing:
     """One change on its way."""
 
-    __slots__ = ("births", "change_id", "done", "durable", "fence", "full", "light", "posts", "since", "tried")
+    __slots__ = (
+        "births",
+        "change_id",
+        "done",
+        "durable",
+        "fence",
+        "full",
+        "is_light",
+        "posts",
+        "since",
+        "step",
+        "tried",
+    )
 
     def __init__(self, change: Change, fence: int, births: list[tuple[Birth, Head]], receipt: int) -> None:
         self.change_id = change.id
@@ -69,13 +86,26 @@ class Landing:
         self.tried = False  # sent before, on a line that broke
         self.since = 0.0
         self.done: asyncio.Future[None] | None = None
-        self.light: tuple[Any, ...] | None = None
+        self.is_light = False
+        self.step: dict[str, Any] | None = None  # what most changes are; else it is `full`
         self.full: tuple[Any, ...] = ()
         self.posts: dict[str, list[dict[str, Any]]] = {}  # letters to other sessions, by id
-        if change.light and len(change.deliveries) == 1 and not births:
-            self.light = (*_light_head(change.head, fence), *_delivery(change.deliveries[0]))
+        if len(change.deliveries) == 1 and not births and (change.light or _is_step(change)):
+            self.is_light, self.step = change.light, _step_row(change, fence)
         else:
             self.full = (receipt, change.head.ref, fence, *self._texts(change))
+
+    @property
+    def light(self) -> tuple[Any, ...]:
+        """The parameters of `LIGHT`."""
+        assert self.step is not None
+        return tuple([self.step[name] for name in _LIGHT])
+
+    @property
+    def landed(self) -> tuple[Any, ...]:
+        """The parameters of `LANDED`."""
+        assert self.step is not None
+        return tuple([self.step[name] for name in ("ref", "n", "at", "seal")])
 
     def _texts(self, change: Change) -> tuple[str, str | None, str | None]:
         ref = change.head.ref
@@ -141,7 +171,7 @@ class Landing:
     @property
     def ref(self) -> int:
         """The number of the session."""
-        ref: int = self.light[6] if self.light is not None else self.full[1]
+        ref: int = self.full[1] if self.step is None else self.step["ref"]
         return ref
 
     def answer(self, refused: BaseException | None) -> None:
@@ -153,9 +183,9 @@ class Landing:
                 self.done.set_exception(refused)
 
 
-def many_light(batch: list[Landing]) -> str:
-    """The parameter of `LIGHT_MANY`."""
-    return _json([dict(zip(_LIGHT, one.light, strict=True)) for one in batch if one.light is not None])
+def steps(batch: list[Landing]) -> str:
+    """The parameter of `STEPS`."""
+    return _json([one.step for one in batch])
 
 
 def many_full(batch: list[Landing]) -> str:
@@ -197,11 +227,23 @@ def _json(value: Any) -> str:
     return _text(value).decode()
 
 
-def _light_head(head: Head, fence: int) -> tuple[Any, ...]:
-    metrics = _text(head.metrics)
-    sealed = head_seal(head, metrics)
-    at = float(head.updated_at)
-    return head.revision, head.n, head.open_from, at, metrics.decode(), sealed, head.ref, fence
+def _is_step(change: Change) -> bool:
+    """Whether a change is about the head, a delivery and what is worked on, and nothing else."""
+    rest = change.intake or change.notices or change.read or change.letters or change.writes
+    return not rest and not any(effect.q in change.closed for effect in change.effects)
+
+
+def _step_row(change: Change, fence: int) -> dict[str, Any]:
+    row = head_row(change.head)
+    row["head_n"], row["head_seal"], row["fence"] = row["n"], row["seal"], fence
+    row["n"], row["at"], row["answers"], row["asked"], row["notes"], row["seal"] = _delivery(change.deliveries[0])
+    if not change.light:
+        if change.head.ended:
+            row["ended"] = True
+        else:
+            row["closed"] = change.closed
+            row["effects"] = [_effect_row(change.head.ref, one) for one in change.effects]
+    return row
 
 
 def _delivery(delivery: Delivery) -> tuple[Any, ...]:
