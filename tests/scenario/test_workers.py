@@ -405,6 +405,23 @@ async def test_a_handed_over_session_is_explained():
         assert "begins it" in told.moves[0]
 
 
+async def test_workers_do_not_all_reach_for_the_same():
+    """Of two workers each begins with every second session in line, and goes on with the rest."""
+    clock, store = ManualClock(), MemoryStore()
+    ids = await begun(store, clock, *(chain(name=f"n{n}", length=1) for n in range(4)))
+    async with opened(on=store, clock=clock, recover=False) as runtime:
+        me = runtime._dispatch.worker
+        for other, share in ((f"{me}-after", ids[::2]), ("before", ids[1::2])):
+            await store.beat(Worker(other, "elsewhere", 1, 1000.0))
+            worker = runtime.worker(concurrency=2)
+            runtime._caretaker.living = (await runtime._dispatch.census()).living
+            assert sorted(worker._in_turn(ids)[:2]) == sorted(share)
+            assert sorted(worker._in_turn(ids)) == sorted(ids)
+            await store.release(other)
+        assert await runtime.worker().once() == 0
+        assert {(await runtime.status(id)).state for id in ids} == {"completed"}
+
+
 # ---- taking over
 
 

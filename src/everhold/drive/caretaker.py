@@ -62,6 +62,7 @@ class Caretaker:
         self._looked = 0.0  # when all were looked at
         self._death: float | None = None  # when somebody is taken for dead, unless he is heard of
         self._buried: set[str] = set()  # the dead whose leases were released
+        self.living: frozenset[str] = frozenset()  # who lived when it was looked
         self._vigil = Vigil(self._poked.set)
         self.chores: list[Chore] = []
         self.crew: Crew | None = None
@@ -206,6 +207,7 @@ class Caretaker:
         store = self._sessions.store
         self._looked = now = self._clock.now()
         found = await self._dispatch.census()
+        self.living = found.living
         await self._bury(found)
         self._death = None if found.next is None else now + max(found.next, 0.0)
         self._vigil.watch(found.near)

@@ -3,8 +3,9 @@
 Rules
   1. A session is driven under a lease: from before this process spends work on it until it waits for somebody outside,
      has ended, or has nothing to do here. So many are driven at once.
-  2. Oldest first, and whoever was served last goes last. A session that was served `TURNS` times in a row no longer
-     keeps others out: from then on all take turns at the gate.
+  2. Oldest first, and whoever was served last goes last; several workers share those in line, so that they do not all
+     reach for the same. A session that was served `TURNS` times in a row no longer keeps others out: from then on all
+     take turns at the gate.
   3. What does not go on here (another version of its program, none at all) is left to others, and looked at again when
      something has happened to it.
   4. Leaving: nothing is claimed any more, work under way gets to its commit within a grace, what has not begun is
@@ -221,7 +222,7 @@ class Worker:
                 fresh.setdefault(session_id, act)
         self._served = {each: at for each, at in self._served.items() if each in fresh or each in self._driven}
         self._waiting = False
-        for session_id in sorted(fresh, key=lambda each: self._served.get(each, 0)):
+        for session_id in self._in_turn(list(fresh)):
             if self._stopping.is_set() or self._seen_busy(session_id):
                 continue
             if self._room() < 1:
@@ -241,6 +242,12 @@ class Worker:
                 self._caretaker.pass_over(record)
             elif record is not None and session_id not in self._driven:
                 self._drive(session_id, fresh[session_id])
+
+    def _in_turn(self, fresh: list[str]) -> list[str]:
+        """Whoever was served last goes last. Of those in line, each worker begins with others than its fellows."""
+        living = sorted({self._dispatch.worker, *self._caretaker.living})
+        mine = {*fresh[living.index(self._dispatch.worker) :: len(living)]}
+        return sorted(fresh, key=lambda each: (self._served.get(each, 0), each not in mine))
 
     def cannot(self, session_id: str, error: EverholdError) -> None:
         self._say("cannot", f"left to others: {error}", session_id)
