@@ -211,7 +211,8 @@ def applicable(given: JSON) -> list[Node]:
     for node in nodes:
         content = node.content
         if node.kind is NodeKind.MESSAGE:
-            sound = node.role is not None and bool(blocks(content))
+            found = blocks(content)
+            sound = node.role is not None and bool(found) and all(isinstance(block, dict) for block in found)
         else:
             sound = isinstance(content, dict) and (node.kind is not NodeKind.FRAME or "reason" in content)
             sound = sound and (node.kind is not NodeKind.PROMPT or _tells_of_tools(content))
@@ -252,10 +253,13 @@ def text(content: JSON) -> str:
 
 
 def whole(node: Node, answers: Mapping[int, JSON]) -> Node:
-    """The node with the answers that it names; raises `DamagedGraph` if one is not there."""
+    """The node with the answers that it names; raises `DamagedGraph` if one is not there.
+
+    Only results of tools name answers: what others say may have a `q` in it that means nothing.
+    """
     if node.q is not None and node.content is None:
         return msgspec.structs.replace(node, content=_named(node.id, node.q, answers))
-    if isinstance(node.content, list) and any("q" in block for block in node.content):
+    if node.role is Role.TOOL and isinstance(node.content, list) and any("q" in block for block in node.content):
         return msgspec.structs.replace(node, content=[_result(node.id, block, answers) for block in node.content])
     return node
 
@@ -267,7 +271,7 @@ def _result(where: str, block: dict[str, JSON], answers: Mapping[int, JSON]) -> 
     return {**whole, "content": _named(where, block["q"], answers)}
 
 
-def _named(where: str, q: int, answers: Mapping[int, JSON]) -> JSON:
-    if q not in answers:
+def _named(where: str, q: JSON, answers: Mapping[int, JSON]) -> JSON:
+    if type(q) is not int or q not in answers:
         raise DamagedGraph(where, f"q-{q}, which it names, has no answer")
     return answers[q]

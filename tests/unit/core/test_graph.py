@@ -38,6 +38,16 @@ def test_a_node_that_names_a_query_has_its_answer():
     assert graph.messages() == [{"role": "assistant", "content": [{"type": "text", "text": "Paris."}]}]
 
 
+@pytest.mark.parametrize("role", [Role.USER, Role.ASSISTANT, Role.SYSTEM])
+def test_only_results_of_tools_name_queries(role):
+    """A model or a user may say a `q`: it is shown nobody's answer for it, and damages nothing."""
+    said = [{"type": "text", "text": "x", "q": 3}, {"type": "tool_result", "q": [1]}]
+    graph = Graph()
+    graph.add(Node("1.0", None, role=role, content=said), {3: "a secret"})
+
+    assert graph.nodes["1.0"].content == said
+
+
 def test_a_tools_result_that_names_a_query_has_its_answer():
     graph = Graph()
     results = [{"type": "tool_result", "tool_use_id": "a", "q": 7}, {"type": "text", "text": "x"}]
@@ -53,6 +63,7 @@ def test_a_tools_result_that_names_a_query_has_its_answer():
     [
         Node("1.0", None, role=Role.ASSISTANT, q=4),
         Node("1.0", None, role=Role.TOOL, content=[{"type": "tool_result", "q": 4}]),
+        Node("1.0", None, role=Role.TOOL, content=[{"type": "tool_result", "q": [4]}]),
         Node("1.0", "0.9", role=Role.USER, content="x"),
     ],
 )
@@ -205,6 +216,7 @@ def test_nodes_that_are_handed_in_are_looked_at():
         [{"parent": "1.0"}],
         [{"id": "9.0", "content": "who said this?"}],
         [{"id": "9.0", "role": "user"}],
+        [{"id": "9.0", "role": "tool", "content": [5]}],
         [{"id": "9.0", "kind": "frame", "content": {}}],
         [{"id": "9.0", "kind": "prompt", "content": "words"}],
         [{"id": "9.0", "kind": "prompt", "content": {"tools": 5}}],
