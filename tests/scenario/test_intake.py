@@ -8,6 +8,7 @@ from everhold.agents.intake import Stage, listed, put, standing
 from everhold.core.errors import (
     BadArguments,
     BadValue,
+    DamagedGraph,
     InputConflict,
     InputEnded,
     KeyConflict,
@@ -841,6 +842,30 @@ async def test_conversations_that_nothing_enters_now_hide_no_other(monkeypatch):
             looks += 1
         assert (await free.input("now")).stage is Stage.IN_TURN
         assert looks < 10
+
+
+async def test_a_conversation_that_does_not_replay_is_tried_when_something_has_changed(caplog):
+    """Nothing is lost, and nobody replays it again and again; the warning comes once."""
+    async with opened(recover=False) as runtime:
+        session, _ = await held(runtime)
+        await session.enqueue("Stop.", key="a", at="after_work")
+        await runtime._drain.rest()
+        tries = []
+
+        async def enter(session_id, act):
+            tries.append(session_id)
+            raise DamagedGraph("n-1", "it is gone")
+
+        runtime._runner.enter = enter
+        await session.enqueue("Please.", key="b", at="after_work")
+        await runtime._drain.rest()
+        for _ in range(3):
+            assert await runtime._drain.look(0) is False
+        assert (len(tries), caplog.text.count("nothing can enter session")) == (1, 1)
+        del runtime._runner.enter
+        await session.enqueue("Now.", key="c", at="after_work")
+        await runtime._drain.rest()
+        assert await session.intake() == []
 
 
 async def test_what_waits_for_a_session_that_ends_fails():

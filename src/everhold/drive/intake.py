@@ -7,7 +7,8 @@ Rules
      turn. A turn under way is told what is meant for it.
   3. What waits for a session that has ended fails. What waits for a program that is not here goes on waiting.
   4. One drain at a time for each session, and a few at a time for all: being woken twice is being woken once.
-  5. An error never costs an item: it is logged, and whoever looks next tries again.
+  5. An error never costs an item: it is logged, and whoever looks next tries again; where it is the session's own (a
+     divergence, damage), when something has changed.
 """
 
 from __future__ import annotations
@@ -22,12 +23,21 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import ClaimLost, LeaseLost, Overtaken, SessionEnded, UnknownSession
+from everhold.core.errors import (
+    ClaimLost,
+    EverholdError,
+    LeaseLost,
+    Overtaken,
+    SessionEnded,
+    StoreDamaged,
+    UnknownSession,
+)
 from everhold.core.intake import Boundary, Claim, Intake, Item
 from everhold.core.journal import Opened, open_queries
 from everhold.core.lease import TTL, Busy, Fence, Owner
 from everhold.core.query import Answer, Kind
 from everhold.drive.agent.life import INPUT
+from everhold.drive.dispatch import AWAY
 from everhold.drive.entry import Plan, cancels, enters, joined, plan
 from everhold.drive.live import Live
 from everhold.drive.runner import ABSENT, Runner
@@ -137,6 +147,10 @@ class Drain:
                     entered = True
             except UnknownSession:
                 pass  # it was deleted, and what waited with it
+            except StoreDamaged as error:
+                if session_id not in self._vain:
+                    log.warning("nothing can enter session %s: %s", session_id, error)
+                self._vain[session_id] = None
             except Exception:
                 log.exception("what waits for session %s could not be let in", session_id)
         return entered
@@ -189,6 +203,11 @@ class Drain:
         except SessionEnded:
             return True  # to tell what waits
         except (ClaimLost, LeaseLost, *ABSENT):  # somebody else does it
+            entered = False
+        except AWAY:
+            raise
+        except EverholdError as error:  # nothing enters it before something changes
+            log.warning("nothing can enter session %s: %s", session_id, error)
             entered = False
         if not entered:
             self._vain[session_id] = (record.head.revision, stands)
