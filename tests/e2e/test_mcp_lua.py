@@ -175,3 +175,28 @@ async def test_a_link_to_another_file_is_not_read_as_code(shop):
     (shop / "x.lua").symlink_to(Path("/etc/passwd"))
     async with opened() as host:
         assert await host.refused("run", code_file="x.lua") == "bad_request"
+
+
+@pytest.mark.parametrize(
+    "code, words",
+    [
+        ("local a\n\n\n\n\n\nerror('oops')", ["code:7: oops", "call the tool `run` with it"]),
+        ("local x = = 1", ["code:1:", "call the tool `run` with it"]),
+        ("print('hello')", ["result: null", "returned nothing", "`return`"]),
+    ],
+)
+async def test_code_that_comes_to_nothing_says_what_to_do_with_the_code(code, words):
+    """Also when somebody looks at it later."""
+    async with opened() as host:
+        told = await host.call("run", code=code)
+        for text in (host.text, (await host.call("status", session_id=told["session_id"])) and host.text):
+            assert all(word in text for word in words), text
+
+
+async def test_code_that_fails_after_an_answer_says_what_to_do_with_the_code():
+    async with opened() as host:
+        told = await host.call("run", code="alc.llm('?') error('oops')")
+        told = await host.call("answer", session_id=told["session_id"], answers=[{"response": "x"}])
+        assert "call the tool `run` with it" in told["hint"]
+        told = await host.call("retry", session_id=told["session_id"])
+        assert "call the tool `run` with it" in told["hint"]

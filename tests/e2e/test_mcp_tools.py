@@ -344,6 +344,42 @@ async def test_what_does_not_fit_is_refused_with_a_code_and_changes_nothing(tool
         assert len((await host.call("sessions"))["sessions"]) == 1
 
 
+@pytest.mark.parametrize(
+    "tool, arguments, words",
+    [
+        (
+            "answer",
+            {"session_id": "@last", "query_id": "q-0", "response": "x"},
+            "answers (each with query_id, response",
+        ),
+        ("answer", {"session_id": "@last", "answers": [{"answer": "x"}]}, "answers (each with query_id, response"),
+        ("run", {"program": "greet", "budget": {"calls": 1}}, "budget (with max_llm_calls"),
+        ("fork", {"session_id": "@last", "at": 99}, "`status` with the session_id and steps: true"),
+        ("retry", {"session_id": "@last"}, "Only a failed session can be retried"),
+    ],
+)
+async def test_a_refusal_names_what_would_fit(tool, arguments, words):
+    async with opened() as host:
+        await host.paused("greet")
+        await host.refused(tool, **arguments)
+        assert words in host.text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"query_id": "q-0", "response": "x"},
+        [{"id": "q-0", "response": "x"}],
+        '{"id": "q-0", "response": "x"}',
+        '[{"response": "x"}]',
+    ],
+)
+async def test_answers_that_are_plainly_meant_are_taken(given):
+    async with opened() as host:
+        session = await host.paused("greet")
+        assert (await host.call("answer", session_id=session, answers=given))["result"] == "x"
+
+
 async def test_one_answer_that_does_not_fit_refuses_all():
     async with opened() as host:
         told = await host.call("run", program="panel", args={"task": "Why?"})

@@ -83,7 +83,7 @@ class Desk:
         estimate = lore.estimate(call.program, call.args)
         if estimate is not None:
             extra["estimate"] = estimate
-        return await self.settled(status, title, wait=given.wait, extra=extra)
+        return await self.settled(status, title, wait=given.wait, extra=extra, ref=call.program.ref)
 
     def _called(self, given: Run) -> tuple[Any, str]:
         """The call that is meant, and a title for it."""
@@ -102,7 +102,8 @@ class Desk:
         answers = await self._allowed(record, given.answers)
         by = person.who(self._context)
         status = await self._runtime.answer_many(session_id, answers, by=by, wait=0)
-        return await self.settled(status, record.birth.title, seen=record.head.n, wait=given.wait)
+        birth = record.birth
+        return await self.settled(status, birth.title, seen=record.head.n, wait=given.wait, ref=birth.program)
 
     async def _allowed(self, record: Record, said: list[Said]) -> dict[str, Any]:
         """The answers by query id; raises `NotAllowed` for what a model may not answer."""
@@ -152,7 +153,8 @@ class Desk:
         if given.wait:
             status = await self._patient(status, given.wait)
             status = (await self.settled(status, "", seen=record.head.n, wait=given.wait)).status
-        extra: dict[str, JSON] = {"program": record.birth.program, "steps": record.head.n + 1}
+        ref = record.birth.program
+        extra: dict[str, JSON] = {"program": ref, "steps": record.head.n + 1, **reply.of_code(ref, status)}
         shown = await self._runtime.snapshot(session_id)
         extra["metrics"] = shown["metrics"]
         if given.steps:
@@ -204,7 +206,8 @@ class Desk:
         session_id = await self._meant(given.session_id)
         record = await self._runtime.store.load(session_id, since=-1)
         status = await self._runtime.retry(session_id, wait=0)
-        return await self.settled(status, record.birth.title, seen=record.head.n, wait=given.wait)
+        birth = record.birth
+        return await self.settled(status, birth.title, seen=record.head.n, wait=given.wait, ref=birth.program)
 
     async def fork(self, given: Fork) -> Standing:
         session_id = await self._meant(given.session_id)
@@ -288,6 +291,7 @@ class Desk:
         seen: int = -1,
         wait: float | None = None,
         extra: dict[str, JSON] | None = None,
+        ref: str = "",
     ) -> Standing:
         """Wait for what moves by itself, and tell the client meanwhile what is new after delivery `seen`."""
         runtime = self._runtime
@@ -296,7 +300,7 @@ class Desk:
         if _moves(status) and seconds and not self._far(status, seconds):
             status = await self._pulse.during(runtime.wait(status.session_id, seconds), teller)
         await teller.rest()
-        return Standing(status, title, extra or {})
+        return Standing(status, title, {**(extra or {}), **reply.of_code(ref, status)})
 
     async def _patient(self, status: Status, seconds: float) -> Status:
         """Wait for a person, who answers somewhere else, as long as there is nothing for the model."""

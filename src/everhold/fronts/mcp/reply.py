@@ -18,8 +18,9 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.core.errors import EverholdError
 from everhold.core.query import Kind
-from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Running, Status
+from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Running, Status
 from everhold.fronts.wire import dumps, error_json, status_json
+from everhold.programs.lua.program import TEXT
 
 #: Hints of errors that are meant for a shell, as a model can follow them.
 HINTS: Final = {
@@ -29,6 +30,8 @@ HINTS: Final = {
     "many_open_queries": "Name the question with query_id; the tool `status` shows them.",
     "unknown_program": "Call the tool `strategies` to list what can be run.",
     "bad_arguments": "Call the tool `strategies` with the program's name to see its parameters.",
+    "bad_step": "Call the tool `status` with the session_id and steps: true to see its steps.",
+    "illegal_move": "Only a failed session can be retried; `fork` goes on from a step of any session.",
     "failed": "The tool `retry` goes on from its last answer; `fork` begins anew from an earlier step.",
 }
 
@@ -48,6 +51,16 @@ def told(
     shown |= extra or {}
     shown["next"] = following(status, people)
     return shown
+
+
+def of_code(ref: str, status: Status) -> dict[str, JSON]:
+    """What to do after a program that was given as text, which its session keeps as it is."""
+    match status:
+        case Finished(outcome=Raised()) if ref == TEXT:
+            return {"hint": "Mend the code and call the tool `run` with it; this session keeps the code that it has."}
+        case Finished(outcome=Returned(None)) if ref == TEXT:
+            return {"hint": "The code returned nothing. If it should have, end it with `return` and `run` it again."}
+    return {}
 
 
 def questions(status: Status) -> tuple[OpenQuery, ...]:

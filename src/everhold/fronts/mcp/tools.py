@@ -3,7 +3,8 @@
 Rules
   1. A description suffices: a model that has read nothing else uses the tool correctly.
   2. Parameters are the fields of a struct; the schema that a host sees is made from it, without references.
-  3. What hosts do to arguments is forgiven where it is plain: null for nothing, an object or a list sent as JSON text.
+  3. What hosts do to arguments is forgiven where it is plain: null for nothing, an object or a list sent as JSON text,
+     one answer without a list around it, and `id` for `query_id`, as a list of questions calls it.
 """
 
 from __future__ import annotations
@@ -273,14 +274,40 @@ def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
     for name, value in given.items():
         if isinstance(value, str) and name in ("args", "answers", "budget") and name in fields:
             given[name] = parsed(value)
+    if tool.takes is Answers and "answers" in given:
+        given["answers"] = _listed(given["answers"])
     try:
         found = msgspec.convert(given, tool.takes)
     except msgspec.ValidationError as error:
-        raise BadRequest(tool.name, f"{error}; it takes {', '.join(fields)}") from None
+        raise BadRequest(tool.name, f"{error}; it takes {_named(schema(tool.takes))}") from None
     wait = getattr(found, "wait", None)
     if wait is not None and not 0 <= wait <= LONGEST:
         raise BadRequest(tool.name, f"wait should be between 0 and {LONGEST:.0f} seconds, got {wait}")
     return found
+
+
+def _listed(answers: Any) -> Any:
+    """Answers as they are meant."""
+    if isinstance(answers, dict):
+        answers = [answers]
+    if not isinstance(answers, list):
+        return answers
+    return [
+        {"query_id" if name == "id" else name: value for name, value in one.items()}
+        if isinstance(one, dict) and "query_id" not in one
+        else one
+        for one in answers
+    ]
+
+
+def _named(told: dict[str, Any]) -> str:
+    """The names of all parameters, and of what is in them."""
+    names = []
+    for name, part in told["properties"].items():
+        inner = part.get("items", part).get("properties")
+        each = "each " if "items" in part else ""
+        names.append(f"{name} ({each}with {', '.join(inner)})" if inner else name)
+    return ", ".join(names)
 
 
 def refuse_huge(tool: str, given: dict[str, Any]) -> None:
