@@ -70,7 +70,10 @@ async def test_words_parts_and_messages_can_be_said(content):
         assert (await session.send(content)).text == "You said: Hello?"
 
 
-@pytest.mark.parametrize("content", ["", [], [{"type": "text", "text": ""}], ["Hello?"], [{"text": "x"}]])
+@pytest.mark.parametrize(
+    "content",
+    ["", [], [{"type": "text", "text": ""}], ["Hello?"], [{"text": "x"}], None, 5, [{"type": "text", "text": 5}]],
+)
 async def test_what_says_nothing_is_refused(content):
     async with opened(llm=echoes) as runtime:
         session = await runtime.session(echo, "chat")
@@ -238,8 +241,9 @@ async def test_a_fork_shares_the_turns_before_it():
         assert words(await whole.history())[::2] == ["one", "two"]
         assert await nothing.history() == []
         assert words(await session.history())[::2] == ["one", "two"]
-        with pytest.raises(BadArguments, match="no turn 3"):
-            await session.fork(3)
+        for wrong in (3, -1, "1", True):
+            with pytest.raises(BadArguments, match=f"no turn {wrong}"):
+                await session.fork(wrong)
 
 
 async def test_a_fork_during_a_turn_is_one_of_the_turns_before():

@@ -230,7 +230,7 @@ class AgentSession(Framing, Waiting):
         """A new conversation that shares this one up to turn `at` (its last one, by default)."""
         await self._reading.refresh()
         count = len(self._reading.told.turns)
-        if at is not None and not 0 <= at <= count:
+        if at is not None and (type(at) is not int or not 0 <= at <= count):
             raise BadArguments("fork", f"there is no turn {at}; {count} have settled")
         graph = self._reading.told.graph
         step = None if at is None and graph.tip == graph.leaf else self._reading.steps[count if at is None else at]
@@ -389,11 +389,19 @@ def _said(content: Words) -> list[JSON]:
     """What somebody said, as blocks."""
     if isinstance(content, Message):
         parts: list[JSON] = encode(content).get("content", [])
+    elif not isinstance(content, Sequence):
+        raise BadArguments("send", f"it needs words, blocks or a message, got {content!r:.100}")
     else:
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
     found: list[JSON] = plain(parts, "the input")
-    if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in found):
+    if not all(map(_is_part, found)):
         raise BadArguments("send", "each part is an object with a type, such as {'type': 'text', 'text': …}")
     if not found or (len(found) == 1 and not text(found) and found[0].get("type") == "text"):
         raise BadArguments("send", "it needs words, or other content")
     return found
+
+
+def _is_part(part: JSON) -> bool:
+    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+        return False
+    return part["type"] != "text" or isinstance(part.get("text"), str)
