@@ -4,7 +4,8 @@ Rules
   1. A lease says who works, never who may commit: the head's revision does. Who only answers takes none.
   2. All are renewed together, three times in their life at least. One that was not renewed is lost: no new work is
      spent on its session here; what is under way goes on, and the revision decides what becomes of it.
-  3. Who takes releases. A session that is taken twice here is released with the second.
+  3. Who takes releases. A session that is taken twice here is released with the second. What could not be released is
+     not renewed for long.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from everhold.core.errors import EverholdError
@@ -43,6 +44,7 @@ class Leases:
         self._held: dict[str, _Hold] = {}
         self._taking: dict[str, asyncio.Lock] = {}
         self._renewed = 0.0
+        self._strays: set[str] = set()  # renewed as ours, though they are not held
         self.lost: Callable[[str], None] = lambda session_id: None  # told of each that was not renewed
         self.freed: Callable[[], None] = lambda: None  # told when something waits for a session that was given back
 
@@ -152,6 +154,22 @@ class Leases:
                 del self._held[session_id]
                 log.warning("the lease of session %s was lost; what is under way may still land", session_id)
                 self.lost(session_id)
+        await self._release_strays(kept)
+
+    async def _release_strays(self, kept: Iterable[str]) -> None:
+        """Release what was to be released while the store was away: else it would be renewed with the others for ever.
+
+        Whoever lets something in has a lease for a moment, too; one that was a stray before has been for longer.
+        """
+        strays = {session_id for session_id in kept if session_id not in self._held}
+        for session_id in strays & self._strays:
+            await self._store.intake(session_id, self._let_go)
+        self._strays = strays
+
+    def _let_go(self, intake: Intake) -> None:
+        lease = intake.lease
+        if lease is not None and lease.owner == self.owner and intake.session_id not in self._held:
+            intake.release(lease.fence)
 
     async def leave(self) -> None:
         """Release all at once."""

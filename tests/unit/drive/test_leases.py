@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from everhold.core.errors import StoreBusy, UnknownSession
+from everhold.core.errors import StoreBusy, StoreUnavailable, UnknownSession
 from everhold.core.lease import Owner, Timings
 from everhold.drive.leases import Leases
 from everhold.stores.memory import MemoryStore
@@ -158,3 +158,23 @@ async def test_what_came_while_it_was_held_is_told_when_it_is_given_back(house):
         await house.ours.release("s-1")
         assert freed == []
     assert freed == [1]
+
+
+async def test_what_could_not_be_released_is_not_renewed_for_ever(house):
+    """The store was away when it was given back: others get it all the same, though we hold another one."""
+    await house.ours.take("s-1")
+    await house.ours.take("s-2")
+    intake = house.store.intake
+
+    async def away(*given, **more):
+        raise StoreUnavailable("memory", "it is away")
+
+    house.store.intake = away
+    await house.ours.release("s-1")
+    house.store.intake = intake
+    for _ in range(2):
+        assert await house.theirs.take("s-1") is None
+        house.clock.advance(TTL / 3)
+        await house.ours.renew()
+    assert await house.theirs.take("s-1") is not None
+    assert await house.theirs.take("s-2") is None
