@@ -188,6 +188,14 @@ class Outbox:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def left(self) -> int:
+        """How many of its entries could be tried now."""
+        now, found = self._clock.now(), 0
+        for teller in self._tellers:
+            due = await self._store.duties(_kind(teller.name), due=now, limit=1000)
+            found += sum(entry_of(duty).state not in DONE for duty in due)
+        return found
+
     def _tasks(self) -> set[asyncio.Task[None]]:
         return {task for each in self._sending.values() for task in each}
 

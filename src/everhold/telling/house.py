@@ -73,6 +73,14 @@ class Telling:
         if self._outbox is not None:
             await self._outbox.close(grace)
 
+    async def _untold(self, grace: float) -> int:
+        """Tell what is due, and nobody after that; how much of it could not be told within the grace."""
+        outbox, self._outbox = self._outbox, None
+        if outbox is None:
+            return 0
+        await outbox.close(grace)
+        return await outbox.left()
+
     async def _shown(self: Any, session_id: str, query: Query) -> Query:
         shown: Query = await self._in_full(session_id, query)
         return shown

@@ -7,9 +7,10 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -24,13 +25,17 @@ from everhold.fronts.cli.house import (
     pairs,
     program_of,
 )
-from everhold.fronts.cli.paper import clean, json_out, line
+from everhold.fronts.cli.paper import clean, json_out, line, plural
 from everhold.fronts.wire import Exit
 
 if TYPE_CHECKING:
     from everhold.core.metrics import Metrics
     from everhold.runtime import Runtime
     from everhold.workers import Limits, Told, Worker
+
+
+#: Seconds that people may take to be told, with --once and without --for.
+GRACE: Final = 5.0
 
 
 @click.command("worker")
@@ -70,7 +75,8 @@ def worker_(
     It works for the PROGRAMs that are named, or for all it finds. Start as many as you like on one database. SIGTERM
     or Ctrl-C: it claims nothing more, lets running calls get to their commit, hands over, and exits with 0.
 
-    With --once the exit code is 0 if nothing is left to do now, and 11 if there is. With --json each event is a line.
+    With --once the exit code is 0 if nothing is left to do now, and 11 if a session can go on or a person could be told
+    of a question. With --json each event is a line.
     """
     if within is not None and not once:
         raise misused("--for says how long --once may take; it needs --once")
@@ -109,11 +115,19 @@ async def _until_stopped(worker: Worker) -> int:
 
 
 async def _until_left(runtime: Runtime, worker: Worker, voice: Voice, within: float | None) -> int:
+    began = time.monotonic()
     left = await worker.once(within)
+    rest = GRACE if within is None else max(0.0, within - (time.monotonic() - began))
+    untold = await runtime._untold(rest)
     due = await runtime.store.next_due()
-    words = "nothing is left to do now" if not left else f"{left} session{'s' if left > 1 else ''} can go on"
-    voice.say("done", words, left=left, moved=worker.moved, next_due=due)
-    return Exit.LEFT if left else Exit.OK
+    voice.say("done", _left(left, untold), left=left, untold=untold, moved=worker.moved, next_due=due)
+    return Exit.LEFT if left or untold else Exit.OK
+
+
+def _left(sessions: int, untold: int) -> str:
+    words = [f"{plural(sessions, 'session')} can go on"] if sessions else []
+    words += [f"{plural(untold, 'question')} to tell people of"] if untold else []
+    return ", ".join(words) or "nothing is left to do now"
 
 
 def _leave_threads(code: int) -> None:
@@ -166,8 +180,6 @@ class Voice(Observer):
         self.gave_up = False  # whether calls did not end in time
 
     def say(self, event: str, text: str, session_id: str | None = None, **facts: Any) -> None:
-        import time
-
         if self._as_json:
             named = {} if session_id is None else {"session_id": session_id}
             return json_out({"at": round(time.time(), 3), "event": event, "text": text, **named, **facts})

@@ -1,6 +1,7 @@
 """`everhold worker`: what it prints, how it exits, and what it refuses."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,27 @@ def test_once_tells_when_the_next_is_due(cli: Cli) -> None:
     last = json.loads(cli("worker", "--once", "--json").out.splitlines()[-1])
     assert last["left"] == 0
     assert last["next_due"] > 0
+
+
+HANGS = """
+[[tell]]
+name = "desk"
+command = ["sh", "-c", "[ -e open ] && cat > told || sleep 600"]
+"""
+
+
+def test_who_could_not_be_told_is_left(cli: Cli, tmp_path: Path) -> None:
+    """Whoever comes next tells them: the exit code says that there is something to do."""
+    cli("run", "shop.py:chat", "--key", "c")
+    (tmp_path / "everhold.toml").write_text(HANGS)
+    said = cli("worker", "--once", "--for", "1s", "--json")
+    last = json.loads(said.out.splitlines()[-1])
+    assert (said.code, last["left"], last["untold"]) == (Exit.LEFT, 0, 1)
+    assert last["text"] == "1 question to tell people of"
+
+    (tmp_path / "open").touch()
+    assert cli("worker", "--once").code == Exit.OK
+    assert json.loads((tmp_path / "told").read_text())["prompt"] == "Your name?"
 
 
 def test_in_words(cli: Cli) -> None:
