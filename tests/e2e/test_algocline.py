@@ -362,6 +362,15 @@ def test_printing_never_reaches_the_wire(house):
 # ---- projects and settings
 
 
+def test_a_variable_that_does_nothing_here_is_named(house):
+    """On standard error, when the server starts; the wire is not disturbed."""
+    house.env["ALC_CARD_SINKS"] = "file:///mirror"
+    wire = house.serve()
+    assert wire.json("alc_run", code="return 1")["result"] == 1
+    out, errors = wire.close()
+    assert out == b"" and errors.count("ALC_CARD_SINKS says nothing here") == 1
+
+
 def test_a_session_finds_the_packages_of_its_project_wherever_it_goes_on(house):
     """A project that only the call names: its packages are required after the server was killed, too."""
     other = house.base / "other"

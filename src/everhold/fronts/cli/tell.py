@@ -117,6 +117,7 @@ def _checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
 
 def _checks(found: Settings, database: str | None) -> Iterator[tuple[str, Callable[[], str]]]:
     from everhold.packages.find import known
+    from everhold.packages.lua.home import unheeded
 
     yield "database", lambda: _database(found, database)
     if found.path is not None:
@@ -126,6 +127,8 @@ def _checks(found: Settings, database: str | None) -> Iterator[tuple[str, Callab
     for problem in everything.problems:
         yield "programs", lambda problem=problem: _raise(problem)  # type: ignore[misc]
     yield "programs", lambda: f"{len(everything.programs)} found by name"
+    for said in unheeded():
+        yield "variables", lambda said=said: said  # type: ignore[misc]
     if found.answer_with is not None:
         words = found.answer_with
         yield "answer_with", lambda: _command(words)

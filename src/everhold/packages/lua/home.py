@@ -8,7 +8,7 @@
     ALC_LOG_LEVEL             off: no transcripts
     ALC_PROMPT_PREVIEW_CHARS  letters of a prompt in a preview, 200 if it says nothing
 
-Nothing is made or written here.
+`UNHEEDED` has those that say nothing here. Nothing is made or written here.
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ from everhold.packages import settings
 USUAL: Final = Path("~/.algocline")
 PREVIEW: Final = 200
 PROJECT: Final = "alc.toml"
+
+#: Variables that say nothing here, and why.
+UNHEEDED: Final = {
+    "ALC_CARD_SINKS": "cards are in the database, and mirrored to no folder; `everhold export --values` writes them",
+    "ALC_SHAPE_CHECK": "programs see no variables, so that each of their lives is the same",
+}
 
 Env = Mapping[str, str]
 
@@ -85,6 +91,11 @@ def packages_path(env: Env | None = None) -> tuple[Path, ...]:
     """The folders of ALC_PACKAGES_PATH; one that is not there yet counts, too."""
     said = _of(env).get("ALC_PACKAGES_PATH", "")
     return tuple(Path(part).expanduser().absolute() for part in said.split(os.pathsep) if part)
+
+
+def unheeded(env: Env | None = None) -> list[str]:
+    """What is set and does nothing here, each with its reason."""
+    return [f"{name} says nothing here: {why}" for name, why in UNHEEDED.items() if _of(env).get(name)]
 
 
 def is_strict(env: Env | None = None) -> bool:

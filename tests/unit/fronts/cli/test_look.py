@@ -142,6 +142,12 @@ def test_doctor_finds_what_is_wrong(cli: Cli) -> None:
     assert "no-such-command" in said.out
 
 
+def test_doctor_names_variables_that_do_nothing(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALC_SHAPE_CHECK", "1")
+    said = cli("doctor")
+    assert (said.code, "variables: ALC_SHAPE_CHECK says nothing here" in said.out) == (0, True)
+
+
 def test_the_database_is_private_from_its_first_moment(cli: Cli) -> None:
     two(cli)
     assert stat.S_IMODE(Path("shop.db").stat().st_mode) == 0o600

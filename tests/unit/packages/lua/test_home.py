@@ -7,7 +7,16 @@ import pytest
 from everhold.core.errors import BadPackage, BadSetting
 from everhold.packages import settings
 from everhold.packages.lua import home as room
-from everhold.packages.lua.home import home, is_strict, log_dir, log_enabled, packages_path, preview_chars, project_root
+from everhold.packages.lua.home import (
+    home,
+    is_strict,
+    log_dir,
+    log_enabled,
+    packages_path,
+    preview_chars,
+    project_root,
+    unheeded,
+)
 
 
 def test_alc_home_is_the_home(tmp_path: Path) -> None:
@@ -42,6 +51,12 @@ def test_more_folders_of_packages(tmp_path: Path) -> None:
         tmp_path / "user" / "b",
     )
     assert packages_path({}) == ()
+
+
+def test_what_does_nothing_here_says_so() -> None:
+    (said,) = unheeded({"ALC_CARD_SINKS": "file:///mirror", "ALC_SHAPE_CHECK": "", "ALC_HOME": "/h"})
+    assert said.startswith("ALC_CARD_SINKS says nothing here: cards are in the database")
+    assert unheeded({}) == []
 
 
 @pytest.mark.parametrize(("said", "meant"), [("1", True), ("true", True), ("TRUE", True), ("0", False), ("", False)])

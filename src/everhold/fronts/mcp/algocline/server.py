@@ -18,6 +18,7 @@ from everhold.fronts.mcp.algocline.tools import BY_NAME, TOOLS, Tool, described,
 from everhold.fronts.mcp.follow import Pulse
 from everhold.fronts.mcp.house import House
 from everhold.fronts.mcp.server import Context, Front
+from everhold.packages.lua.home import unheeded
 
 log = logging.getLogger("everhold")
 
@@ -41,6 +42,11 @@ class AlcFront(Front):
         super().__init__(house, pulse)
         self._told = Told()
         self._shelf = resource.Shelf(house)
+
+    async def open(self) -> None:
+        for words in unheeded():
+            log.warning("%s", words)
+        await super().open()
 
     def server(self) -> Server[Any]:
         return Server(
