@@ -24,7 +24,7 @@ async def main(given: dict[str, Any]) -> dict[int, tuple[list[float], float]]:
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("CREATE TABLE turns (n INTEGER PRIMARY KEY, messages BLOB)")
 
-    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    async def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse(parts=[TextPart(answer)], usage=COUNTED)
 
     agent = Agent(FunctionModel(model), instructions="Be brief.")

@@ -1,6 +1,12 @@
-"""What a turn costs does not grow with the turns before it: counted in calls, in rows that are read, and in bytes."""
+"""What a turn costs does not grow with the turns before it.
+
+Counted, so that it holds on a busy machine too: in calls of functions, in what is asked of the store, in rows that are
+read, in bytes that are held at once (calls do not show what one of them does in C), and in bytes that are kept.
+"""
 
 import sys
+import tracemalloc
+from collections import Counter
 
 import everhold
 from everhold.core.query import Usage
@@ -41,14 +47,31 @@ class Calls:
 
 
 class Counting(MemoryStore):
-    """Counts the deliveries that are read."""
+    """Counts the deliveries that are read, and what else is asked of the store."""
 
     read = 0
+
+    def __init__(self):
+        super().__init__()
+        self.asked = Counter()
 
     async def load(self, session_id, since=0):
         record = await super().load(session_id, since)
         self.read += len(record.deliveries)
+        self.asked["load"] += 1
         return record
+
+    async def list(self, wanted):
+        self.asked["list"] += 1
+        return await super().list(wanted)
+
+    async def intake(self, session_id, act, **more):
+        self.asked["intake"] += 1
+        return await super().intake(session_id, act, **more)
+
+    async def commit(self, change, fence):
+        self.asked["commit"] += 1
+        await super().commit(change, fence)
 
 
 async def costs(session, turns):
@@ -58,6 +81,21 @@ async def costs(session, turns):
         with Calls() as calls:
             await session.send("q" * WORDS)
         found.append(calls.made)
+    return sorted(found)[len(found) // 2]
+
+
+async def held_at_once(session, turns):
+    """The most bytes that a turn has in memory beside what was there before it: the median."""
+    found = []
+    tracemalloc.start()
+    try:
+        for _ in range(turns):
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            await session.send("q" * WORDS)
+            found.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
     return sorted(found)[len(found) // 2]
 
 
@@ -101,6 +139,28 @@ async def test_a_late_turn_costs_what_an_early_one_costs():
         assert len(await session.turns()) == 1004
     assert late <= 1.2 * early
     assert late_read <= 1.2 * early_read
+
+
+async def test_a_late_turn_holds_no_more_in_memory_than_one_list_of_the_messages():
+    """The model is handed a list of its own; nothing else of the history is copied, put together or encoded."""
+    async with opened(llm=answers, replay=False, recover=False) as runtime:
+        session = await runtime.session(spoken, "long")
+        await silently(session, 5)
+        early = await held_at_once(session, 9)
+        await silently(session, 977)
+        late = await held_at_once(session, 9)
+    assert late - early <= 1.2 * 8 * 2000  # a reference to each message of a thousand turns
+
+
+async def test_a_turn_is_two_commits_and_one_look():
+    """What goes on in this process is not looked for: neither the turn, nor what it or a session below waits for."""
+    store = Counting()
+    async with opened(on=store, llm=answers, replay=False, recover=False) as runtime:
+        session = await runtime.session(spoken, "brief")
+        await silently(session, 2)
+        store.asked.clear()
+        await session.send("q" * WORDS)
+        assert store.asked == {"intake": 1, "commit": 2, "load": 1}
 
 
 async def test_a_conversation_that_is_taken_up_is_read_once():

@@ -9,6 +9,7 @@ from everhold.core.errors import BadArguments, KeyConflict, UnknownNode
 from everhold.core.graph import text
 from everhold.core.message import user
 from everhold.core.turn import Answered, TurnCancelled
+from everhold.stores.memory import MemoryStore
 from tests.scenario.house import die, dying, opened
 
 CALLS = []
@@ -299,6 +300,25 @@ async def test_a_turn_that_waits_goes_on_when_it_is_answered():
         await runtime.answer(turn.queries[0], "Hello.")
         await asyncio.wait_for(waiting, 30)
         assert (await session.turn("i")).text == "Hello."
+
+
+async def test_a_turn_that_another_process_cancels_is_not_waited_for(monkeypatch):
+    """Whoever waits for a turn of this process looks now and then whether others have moved it."""
+    monkeypatch.setattr("everhold.agents.session.LOOK", 0.05)
+    store, asked = MemoryStore(), asyncio.Event()
+
+    async def silent(query):
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with opened(on=store, llm=silent, recover=False) as here:
+        waiting = asyncio.ensure_future((await here.session(echo, "chat")).send("Hello?"))
+        await asked.wait()
+        async with opened(on=store, recover=False) as there:
+            await (await there.session(echo, "chat")).cancel_turn("enough")
+        turn = await asyncio.wait_for(waiting, 30)
+        assert turn.outcome == TurnCancelled("enough")
+        await here.close(grace=0)
 
 
 def test_a_conversation_without_async(tmp_path):
