@@ -10,6 +10,7 @@ request has its answer, or after a while.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import stat
 import sys
@@ -52,8 +53,9 @@ class Ledger:
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             self._closed(message.id)
 
-    def _closed(self, request_id: str | int | None) -> None:
-        self._open -= {request_id}
+    def _closed(self, request_id: object) -> None:
+        if isinstance(request_id, str | int):  # whatever a client calls it
+            self._open.discard(request_id)
         if not self._open:
             self._none.set()
 
@@ -101,7 +103,7 @@ class Incoming(_Stream):
             if not line:
                 await self._ledger.settled()
                 raise anyio.EndOfStream
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            message = _read(line)
         except ValueError as error:  # not JSON, not a message, or too long
             return error
         self._ledger.came(message)
@@ -149,6 +151,21 @@ class Outgoing(_Stream):
             raise anyio.BrokenResourceError from error
         finally:
             self._ledger.went(item.message)
+
+
+def _read(line: bytes) -> types.JSONRPCMessage:
+    """The message in a line; raises `ValueError`.
+
+    Half a character, as clients cut text that are written in JavaScript, is no reason to leave a request without any
+    answer: it is read all the same, and the tool refuses it.
+    """
+    try:
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError as error:
+        try:
+            return types.jsonrpc_message_adapter.validate_python(json.loads(line), by_name=False)
+        except (ValueError, RecursionError):
+            raise error from None
 
 
 def _written(file: IO[bytes], line: bytes) -> None:

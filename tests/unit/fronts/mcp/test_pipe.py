@@ -45,6 +45,19 @@ async def test_a_request_that_was_cancelled_holds_nothing_back():
     assert [message.message.method async for message in incoming] == ["ping", "notifications/cancelled"]
 
 
+@pytest.mark.parametrize("name", [b"[7]", b'{"a": 7}', b"null", b"7.5"])
+async def test_a_cancelled_request_may_have_any_name(name):
+    """Nothing that a client calls it ends the server."""
+    incoming, _, _ = ends(CANCEL.replace(b"7", name))
+    assert [message.message.method async for message in incoming] == ["notifications/cancelled"]
+
+
+async def test_half_a_character_is_read_so_that_the_call_can_be_refused():
+    incoming, _, _ = ends(REQUEST.replace(b"}", b', "params": {"x": "\\ud83d"}}'))
+    message = (await incoming.receive()).message
+    assert (message.id, message.params) == (7, {"x": "\ud83d"})
+
+
 async def test_an_answer_that_never_comes_is_not_waited_for_for_ever(monkeypatch):
     monkeypatch.setattr(pipe, "GRACE", 0.01)
     incoming, _, _ = ends(REQUEST)
@@ -52,9 +65,9 @@ async def test_an_answer_that_never_comes_is_not_waited_for_for_ever(monkeypatch
 
 
 async def test_what_cannot_be_read_comes_as_an_error_and_the_rest_follows():
-    incoming, _, _ = ends(b"not JSON\n", b"\xff\n", b"[]\n", CANCEL)
+    incoming, _, _ = ends(b"not JSON\n", b"\xff\n", b"[]\n", b"[" * 100_000 + b"\n", CANCEL)
     found = [message async for message in incoming]
-    assert [isinstance(message, ValueError) for message in found] == [True, True, True, False]
+    assert [isinstance(message, ValueError) for message in found] == [True, True, True, True, False]
 
 
 async def test_a_client_that_has_gone_is_a_broken_stream():
