@@ -1,8 +1,16 @@
-"""What goes wrong around the tools of agents: skills, tool servers and code. `core.errors` has the whole tree."""
+"""What goes wrong around agents and their tools: skills, tool servers and code. `core.errors` has the whole tree."""
 
 from __future__ import annotations
 
 from everhold.core.branches import StoreError, UsageError
+
+
+class NotAnAgent(UsageError):
+    code = "not_an_agent"
+
+    def __init__(self, name: str, hint: str) -> None:
+        super().__init__(f"{name!r} is a program, and no agent")
+        self.name, self.hint = name, hint
 
 
 class BadSkill(UsageError):

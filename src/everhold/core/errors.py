@@ -11,7 +11,7 @@
     │   ├── UnknownAttachment ToolClash           InputConflict
     │   ├── BadSchedule       UnknownTimezone     UnknownSchedule     UnknownTrigger
     │   ├── EventConflict     UnknownHandover     UnknownInput
-    │   ├── CodeExecutionUnavailable                  BadSignature
+    │   ├── CodeExecutionUnavailable                  BadSignature        NotAnAgent
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            a fair request at the wrong moment: look at the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
@@ -45,6 +45,7 @@ from typing import Any
 from everhold.core.agent_errors import BadSkill as BadSkill
 from everhold.core.agent_errors import CodeExecutionStopped as CodeExecutionStopped
 from everhold.core.agent_errors import CodeExecutionUnavailable as CodeExecutionUnavailable
+from everhold.core.agent_errors import NotAnAgent as NotAnAgent
 from everhold.core.agent_errors import ToolServerFailed as ToolServerFailed
 from everhold.core.branches import EverholdError as EverholdError
 from everhold.core.branches import ProgramError as ProgramError

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from everhold.core.errors import NotAProgram
+from everhold.core.errors import NotAnAgent
 from everhold.core.query import Kind
 from everhold.fronts.cli.answering import Answering, answering, moving
 from everhold.fronts.cli.house import House, at_terminal, common, me, program_of
@@ -70,7 +70,9 @@ def _agent(database: str | None, name: str) -> Agent:
 
     found = program_of(database, name)
     if not isinstance(found, Agent):
-        raise NotAProgram(name, "it is a program and no agent; `everhold run` runs it")
+        needed = [one.name for one in found.signature.parameters.values() if one.default is one.empty]
+        words = [shlex.quote(name), *(f"{one}=…" for one in needed)]
+        raise NotAnAgent(name, f"Run it: everhold run {' '.join(words)}")
     return found
 
 

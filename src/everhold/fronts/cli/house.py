@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from everhold.core.errors import BadSetting, NotAllowed, StoreUnavailable
+from everhold.core.errors import BadSetting, NotAllowed, StoreUnavailable, UnknownProgram
 from everhold.fronts.cli.paper import stdout
 
 if TYPE_CHECKING:
@@ -219,7 +219,15 @@ def program_of(database: str | None, name: str) -> Program[Any, Any]:
     """The program that a name or a reference means here."""
     from everhold.packages.catalog import named
 
-    return named(name, settings_of(database))
+    try:
+        return named(name, settings_of(database))
+    except UnknownProgram as error:
+        if ":" not in name:
+            from everhold.fronts.cli.beside import beside
+
+            own = " One of your own is named by its file: FILE.py:NAME" if name.isidentifier() else ""
+            error.hint = beside(name, Path.cwd()) or error.hint + own
+        raise
 
 
 def settings_of(database: str | None) -> Settings:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.core.errors import NotAProgram
+from everhold.core.errors import NotAnAgent
 from everhold.fronts.cli.answering import Answering, answering, moving
 from everhold.fronts.cli.house import (
     House,
@@ -86,7 +86,8 @@ def _agent(house: House, session_id: str) -> Agent:
     birth = house.record(session_id, since=-1).birth
     found = house.runtime._runtime._find(birth.program, birth.version)
     if not isinstance(found, Agent):
-        raise NotAProgram(birth.program, "it is a program and no agent; `everhold signal` tells it something")
+        named = shlex.quote(house.name(session_id))
+        raise NotAnAgent(birth.program, f"Send it a signal: everhold signal {named} NAME{house.place}")
     return found
 
 

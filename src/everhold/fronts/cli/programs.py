@@ -9,7 +9,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.fronts.cli.deed import worded
-from everhold.fronts.cli.house import common, settings_of
+from everhold.fronts.cli.house import common, program_of, settings_of
 from everhold.fronts.cli.paper import clean, json_out, table
 
 if TYPE_CHECKING:
@@ -27,12 +27,11 @@ def programs_(name: str | None, arguments: tuple[str, ...], database: str | None
 
     With arguments, the cost is that of a call with them: everhold programs rank n=8
     """
-    from everhold.packages.catalog import catalog, named
+    from everhold.packages.catalog import catalog
 
-    found = settings_of(database)
     if name is None:
-        return _list(catalog(found), as_json)
-    _describe(named(name, found), arguments, as_json)
+        return _list(catalog(settings_of(database)), as_json)
+    _describe(program_of(database, name), arguments, as_json)
 
 
 def _list(found: Catalog, as_json: bool) -> None:
