@@ -29,13 +29,15 @@ from everhold.ports.store import LOOK_EVERY, Record
 log = logging.getLogger("everhold")
 
 AT_ONCE: Final = 100
+#: How many times longer than a look took the news of others can wait for the next one.
+PEACE: Final = 3
 #: Seconds after which the row of a worker that died is forgotten.
 MOURNING: Final = 86_400.0
 
 #: Something else to see to at each look, at this moment: returns whether to look again at once.
 Chore = Callable[[float], Awaitable[bool]]
-#: Moves one session.
-Act = Callable[[str], Awaitable[Any]]
+#: Moves one session, of which this was read just now.
+Act = Callable[[str, Record], Awaitable[Any]]
 
 
 class Crew(Protocol):
@@ -57,6 +59,7 @@ class Caretaker:
         self._idle = idle
         self._poked = asyncio.Event()
         self._heard = asyncio.Event()
+        self._rested = 0.0  # until when the news of others can wait
         self._look_every = LOOK_EVERY
         self._skip: dict[str, tuple[int, float]] = {}  # sessions that did not move: at which revision, and when
         self._looked = 0.0  # when all were looked at
@@ -87,7 +90,6 @@ class Caretaker:
 
     def _hear(self) -> None:
         self._heard.set()
-        self._poked.set()
 
     async def stop(self, *, looks_only: bool = False) -> None:
         """Look no more; with `looks_only`, this process is still said to live."""
@@ -165,10 +167,18 @@ class Caretaker:
             self._sessions.drop(live)
         look = look or self._poked.is_set()  # somebody called while nobody was listening
         self._poked.clear()  # before looking: what happens meanwhile is looked at next
-        moved = await self.move() if look else False
-        if moved:
+        if look and await self._look():
             return True
         return await self._rest()
+
+    async def _look(self) -> bool:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            return await self.move()
+        finally:
+            took = loop.time() - began
+            self._rested = began + took + min(took * PEACE, LOOK_EVERY)
 
     async def _rest(self) -> bool:
         """Sleep until something may have happened; returns whether it did."""
@@ -176,7 +186,7 @@ class Caretaker:
         now = self._clock.now()
         if due is not None and self._looked <= due < now:
             return True
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._poked.wait())]
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(each.wait()) for each in (self._poked, self._heard)]
         for at in (due, self._death):
             if at is not None and at >= now:  # else it cannot move here, and is no reason to hurry
                 waits.append(asyncio.ensure_future(self._clock.sleep(at - now + 0.0005)))
@@ -191,10 +201,20 @@ class Caretaker:
         self._heard.clear()
         if await self._sessions.store.changed():
             self._sessions.changed()
+            await self._in_peace(due)
             return True
         if done or (self._vigil.blind and self._vigil.ended()):
             return True
         return self._clock.now() >= self._looked + self._leases.timings.ttl / 2  # time alone may have freed something
+
+    async def _in_peace(self, due: float | None) -> None:
+        """Leave time for work between two looks, however much others tell; not beyond what is due, or called for."""
+        left = self._rested - asyncio.get_running_loop().time()
+        if due is not None:
+            left = min(left, due - self._clock.now())
+        if left > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._poked.wait(), left)
 
     async def _due(self) -> float | None:
         """The earliest moment since the last look at which anything moves by itself: before, it could not move here."""
@@ -280,7 +300,8 @@ class Caretaker:
 
     async def waits(self, session_id: str) -> Record | None:
         """The session, unless it did not move before and nothing happened to it since. Raises `UnknownSession`."""
-        now, record = self._clock.now(), await self._sessions.store.load(session_id, since=-1)
+        now, known = self._clock.now(), session_id in self._skip or self._sessions.cached(session_id) is not None
+        record = await self._sessions.store.load(session_id, since=-1 if known else 0)  # else it is rebuilt from it
         head = record.head
         revision, looked = self._skip.get(session_id, (-1, now))
         if revision == head.revision and not (head.due_at is not None and looked <= head.due_at < now):
@@ -292,7 +313,7 @@ class Caretaker:
         session_id, revision, now = record.birth.id, record.head.revision, self._clock.now()
         self._sessions.overtaken(session_id, revision)
         try:
-            await act(session_id)
+            await act(session_id, record)
         except Overtaken:
             return True
         except ABSENT as error:

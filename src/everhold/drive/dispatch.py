@@ -54,7 +54,7 @@ from everhold.ports.attachment import SHELF
 from everhold.ports.completion import COMPLETER
 from everhold.ports.program import Answerer, Clock
 from everhold.ports.signature import returned
-from everhold.ports.store import NOBODY, Change, Effect, Notice, Worker
+from everhold.ports.store import NOBODY, Change, Effect, Notice, Record, Worker
 from everhold.ports.work import WORK, Work
 
 log = logging.getLogger("everhold")
@@ -91,6 +91,7 @@ class Dispatch:
         self._beaten = 0.0  # when this process last said that it lives
         self._introducing = asyncio.Lock()
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.doing: set[asyncio.Task[Any] | None] = set()  # those of them that have not come to an outcome yet
         self.reach: Callable[[str, Query], Work] | None = None  # what work may reach beside its own answer
         self.instead: Instead | None = None  # what is called in the place of a function
         self.gate: Gate | None = None  # whether what was asked may begin now; None: at once
@@ -155,11 +156,7 @@ class Dispatch:
         if self.reach is not None:
             WORK.set(self.reach(session_id, query))
         try:
-            if self.gate is None:
-                answer = await self._outcome(session_id, query, effect)
-            else:
-                async with self.gate.entered(job):
-                    answer = await self._outcome(session_id, query, effect)
+            answer = await self._done(job, query, effect)
         except Closed:
             await self._unmark(session_id, query, self._hand_back)
         except CANNOT as error:
@@ -167,6 +164,18 @@ class Dispatch:
             await self._unmark(session_id, query, self._park)
         else:
             await self.deliver(session_id, answer)
+
+    async def _done(self, job: Job, query: Query, effect: Callable[[], Any] | None) -> Answer:
+        """Do it when its turn comes; until there is an outcome, it may be cancelled."""
+        task = asyncio.current_task()
+        self.doing.add(task)
+        try:
+            if self.gate is None:
+                return await self._outcome(job.session, query, effect)
+            async with self.gate.entered(job):
+                return await self._outcome(job.session, query, effect)
+        finally:
+            self.doing.discard(task)
 
     def _park(self, live: Live, query: Query, change: Change) -> None:
         """Leave a query that this process cannot answer after all to whoever can."""
@@ -313,7 +322,7 @@ class Dispatch:
         except EverholdError as error:
             log.warning("what this process holds is free when its time is over, for it could not be said: %s", error)
 
-    async def recover(self, session_id: str) -> None:
+    async def recover(self, session_id: str, record: Record | None = None) -> None:
         """Take up a session whose workers are gone. One that was closed in order is no death."""
         await self.introduce()
         known = {worker.id: lives(worker) for worker in await self._sessions.store.workers()}
@@ -328,7 +337,7 @@ class Dispatch:
             else:
                 await self._take_up(live, orphaned, deaths)
 
-        await self._sessions.on(session_id, act)
+        await self._sessions.on(session_id, act, record)
 
     async def adopt(self, session_id: str) -> None:
         """Begin to answer what was left open before anybody here could answer it."""

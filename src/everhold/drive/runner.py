@@ -149,11 +149,12 @@ class Runner:
                 settle(session_id, ended.record.head, answer, ended.record.deliveries)
             return finished(ended.record)
 
-    async def _moving(self, session_id: str, act: Callable[[Live], Awaitable[T]]) -> T:
+    async def _moving(self, session_id: str, act: Callable[[Live], Awaitable[T]], record: Record | None = None) -> T:
         """Act on a live session; raises `_Ended` if it has ended."""
-        unknown = self._sessions.cached(session_id) is None
-        if unknown and (await self._store.load(session_id, since=-1)).head.ended:
-            raise _Ended(await self._store.load(session_id))
+        if self._sessions.cached(session_id) is None:
+            record = record or await self._store.load(session_id)
+            if record.head.ended:
+                raise _Ended(record)
 
         async def guarded(live: Live) -> T:
             if live.head.ended:
@@ -164,7 +165,7 @@ class Runner:
                 raise _Ended(await self._store.load(session_id))
             return await act(live)
 
-        return await self._sessions.on(session_id, guarded)
+        return await self._sessions.on(session_id, guarded, record)
 
     async def _decided(self, live: Live, answers: list[Answer]) -> Status:
         """A person said what to do about effects whose outcome is unknown."""
@@ -235,7 +236,7 @@ class Runner:
 
     # ---- what moves by itself
 
-    async def pump(self, session_id: str) -> bool:
+    async def pump(self, session_id: str, record: Record | None = None) -> bool:
         """Hand over whatever has come due or waits in the intake; returns whether the session lives on."""
 
         async def act(live: Live) -> Status:
@@ -243,7 +244,7 @@ class Runner:
             return self._standing(live)
 
         try:
-            status = await self._moving(session_id, act)
+            status = await self._moving(session_id, act, record)
         except _Ended:
             return False
         return not isinstance(status, Finished)

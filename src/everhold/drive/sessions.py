@@ -21,7 +21,7 @@ from everhold.core.status import Outcome, Raised, Returned, idle_expired
 from everhold.drive.live import Live, rebuild
 from everhold.drive.step import Said, Stepper
 from everhold.ports.program import Host
-from everhold.ports.store import Store
+from everhold.ports.store import Record, Store
 
 log = logging.getLogger("everhold")
 T = TypeVar("T")
@@ -54,8 +54,8 @@ class Sessions:
             self._lives.move_to_end(session_id)
         return live
 
-    async def live(self, session_id: str) -> Live:
-        """The session in memory, rebuilt if need be. Raises what `rebuild` raises."""
+    async def live(self, session_id: str, record: Record | None = None) -> Live:
+        """The session in memory, rebuilt if need be; from `record`, if it is whole. Raises what `rebuild` raises."""
         live = self.cached(session_id)
         if live is not None:
             return live
@@ -64,7 +64,9 @@ class Sessions:
             async with lock:
                 live = self.cached(session_id)
                 if live is None:
-                    live = await rebuild(await self.store.load(session_id), self.host)
+                    if record is None or len(record.deliveries) <= record.head.n:
+                        record = await self.store.load(session_id)
+                    live = await rebuild(record, self.host)
                     self.keep(live)
                 return live
         finally:
@@ -102,11 +104,14 @@ class Sessions:
 
     # ---- moving one
 
-    async def on(self, session_id: str, act: Callable[[Live], Awaitable[T]]) -> T:
-        """Do something to a live session, alone; tries again when another process was quicker."""
+    async def on(self, session_id: str, act: Callable[[Live], Awaitable[T]], record: Record | None = None) -> T:
+        """Do something to a live session, alone; tries again when another process was quicker.
+
+        Who has just read the session says so with `record`.
+        """
         tries = 0
         while True:
-            live = await self.live(session_id)
+            live, record = await self.live(session_id, record), None
             async with live.lock:
                 if live.stale:
                     self.drop(live)
@@ -256,7 +261,10 @@ class Sessions:
     async def next_change(self, session_id: str, timeout: float | None) -> None:
         """Wait until the session may have changed."""
         with self.watched(session_id) as future:
-            await asyncio.wait([future], timeout=timeout)
+            if timeout is None:
+                await future
+            else:
+                await asyncio.wait([future], timeout=timeout)
 
     @contextmanager
     def watched(self, session_id: str) -> Iterator[asyncio.Future[None]]:
