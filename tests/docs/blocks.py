@@ -12,11 +12,13 @@ from run to run (ids, times, process numbers) is compared as such. `EVERHOLD_REC
 the page instead of comparing: console blocks are recorded, not invented.
 """
 
+import codecs
 import json
 import os
 import pty
 import re
 import select
+import shlex
 import signal
 import socket
 import sqlite3
@@ -29,6 +31,8 @@ from dataclasses import dataclass
 from fcntl import ioctl
 from pathlib import Path
 from termios import TIOCSWINSZ
+
+from tests.warm import start
 
 LANGUAGES = {"python", "console", "lua", "toml", "json", "sql", "text", "mermaid"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -105,8 +109,8 @@ class Reader:
         for name, text in {
             "claude": CLAUDE,
             "sleep": SLEEP,
-            "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
-            "everhold": f'#!/bin/sh\nexec {sys.executable} -m everhold "$@"\n',
+            "python": f'#!/bin/sh\nexec {shlex.join(start.python())} "$@"\n',
+            "everhold": f'#!/bin/sh\nexec {shlex.join(start.everhold())} "$@"\n',
             "pytest": f'#!/bin/sh\nexec {sys.executable} -m pytest {PYTEST} "$@"\n',
         }.items():
             (bin_ / name).write_text(text)
@@ -155,7 +159,7 @@ class Reader:
         file.write_text(block.text)
         tested = ["-m", "pytest", *PYTEST.split()] if "\ndef test_" in block.text else []
         done = subprocess.run(
-            [sys.executable, *tested, str(file)],
+            [*start.python(), *tested, str(file)],
             cwd=self.cwd,
             env=self.env,
             capture_output=True,
@@ -168,7 +172,7 @@ class Reader:
 
     def _lua(self, block: Block) -> None:
         done = subprocess.run(
-            [sys.executable, "-c", LUA],
+            [*start.python(), "-c", LUA],
             cwd=self.cwd,
             env=self.env,
             input=block.text,
@@ -209,9 +213,10 @@ class Reader:
             os.execve("/bin/bash", ["bash", "-c", command], self.env)
         ioctl(terminal, TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         seen, waiting, deadline = "", list(answers), time.monotonic() + 240
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")  # what is read may end within a letter
         while time.monotonic() < deadline:
             if not select.select([terminal], [], [], 0.1)[0]:
-                if PROMPT.match(_plain(seen).rpartition("\n")[2]):
+                if (found := PROMPT.match(_plain(seen).rpartition("\n")[2])) and not found[2]:
                     os.write(terminal, (waiting.pop(0) + "\n").encode() if waiting else b"\x04")
                 continue
             try:
@@ -220,7 +225,7 @@ class Reader:
                 break
             if not some:
                 break
-            seen += some.decode(errors="replace")
+            seen += decoder.decode(some)
         else:
             os.kill(pid, signal.SIGKILL)
         os.close(terminal)

@@ -3,10 +3,11 @@
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.warm import start
 
 from .blocks import LANGUAGES, Reader, alike, blocks, recorded
 
@@ -57,6 +58,6 @@ def test_an_example_runs_and_is_short(example: Path, tmp_path: Path) -> None:
     assert len(example.read_text().splitlines()) <= 60
     reader = Reader(tmp_path)
     done = subprocess.run(
-        [sys.executable, str(example)], cwd=reader.cwd, env=reader.env, capture_output=True, text=True, timeout=250
+        [*start.python(), str(example)], cwd=reader.cwd, env=reader.env, capture_output=True, text=True, timeout=250
     )
     assert done.returncode == 0, done.stdout + done.stderr

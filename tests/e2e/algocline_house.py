@@ -5,8 +5,9 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.warm import start
 
 HOME = Path(__file__).resolve().parents[1] / "data" / "algocline-home"
 
@@ -47,7 +48,7 @@ class House:
 
     def everhold(self, *words: str, folder: Path | None = None) -> dict:
         done = subprocess.run(
-            [sys.executable, "-m", "everhold", *words, "--json"],
+            [*start.everhold(), *words, "--json"],
             cwd=folder or self.base,
             env=self.env,
             capture_output=True,
@@ -74,7 +75,7 @@ class Wire:
         self.errors = errors
         with errors.open("wb") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "everhold", "mcp", "--profile", "algocline"],
+                [*start.everhold(), "mcp", "--profile", "algocline"],
                 cwd=folder,
                 env=env,
                 stdin=subprocess.PIPE,

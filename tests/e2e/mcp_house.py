@@ -2,13 +2,13 @@
 
 import json
 import os
-import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from mcp import Client, StdioServerParameters
 
 from everhold.fronts.mcp.server import front
+from tests.warm import start
 
 SHOP = '''
 import os, subprocess, sys, warnings
@@ -144,9 +144,8 @@ async def opened(database=None, *, llm=None, mode="auto", **options):
 
 def command(folder: Path, *words: str, **env: str) -> StdioServerParameters:
     """How a host starts the server."""
-    return StdioServerParameters(
-        command=sys.executable, args=["-m", "everhold", "mcp", *words], cwd=folder, env={**os.environ, **env}
-    )
+    first, *rest = start.everhold()
+    return StdioServerParameters(command=first, args=[*rest, "mcp", *words], cwd=folder, env={**os.environ, **env})
 
 
 class Host:

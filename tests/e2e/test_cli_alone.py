@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import start
+
 PROGRAM = """
 import subprocess
 import sys
@@ -81,6 +83,10 @@ EVERYTHING = [
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+#: With what `SITE` hears, as it is heard in what commands start.
+COMMAND = "import sitecustomize; from everhold.__main__ import main; main()"
+
+
 @pytest.fixture
 def alone(tmp_path: Path) -> Run:
     """Runs commands in a shop, with a home in which nothing is yet."""
@@ -101,7 +107,7 @@ def alone(tmp_path: Path) -> Run:
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "everhold", *words],
+            [*start.python(), "-c", COMMAND, *words],
             cwd=shop,
             env=env,
             capture_output=True,

@@ -2,8 +2,9 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.warm import start
 
 SCRIPT = """
 import everhold
@@ -24,9 +25,9 @@ if __name__ == "__main__":
 def test_a_session_of_a_script_goes_on_in_the_command_line_even_if_strict(tmp_path: Path) -> None:
     """The name of a call is part of its wording, and a strict program counts its words."""
     (tmp_path / "ship.py").write_text(SCRIPT)
-    subprocess.run([sys.executable, "ship.py"], cwd=tmp_path, capture_output=True)
+    subprocess.run([*start.python(), "ship.py"], cwd=tmp_path, capture_output=True)
     done = subprocess.run(
-        [sys.executable, "-m", "everhold", "answer", "k", "--as", "ana", "--yes", "-d", "app.db"],
+        [*start.everhold(), "answer", "k", "--as", "ana", "--yes", "-d", "app.db"],
         cwd=tmp_path,
         env={**os.environ},
         capture_output=True,

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+
+from tests.warm import start
 
 PROGRAM = """
 import everhold
@@ -30,7 +31,7 @@ class Watching:
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "everhold", "replay", *words],
+            [*start.everhold(), "replay", *words],
             cwd=folder,
             env=environment(),
             stdin=subprocess.DEVNULL,
@@ -88,7 +89,7 @@ def environment() -> dict[str, str]:
 def shop(tmp_path: Path) -> Path:
     (tmp_path / "shop.py").write_text(PROGRAM)
     (tmp_path / "words.py").write_text(WORDS)
-    command = [sys.executable, "-m", "everhold", "run", "shop.py:refund", "order=7", "--key", "k"]
+    command = [*start.everhold(), "run", "shop.py:refund", "order=7", "--key", "k"]
     done = subprocess.run([*command, "--answer-with", "cat"], cwd=tmp_path, env=environment(), capture_output=True)
     assert done.returncode == 10, done.stderr
     return tmp_path

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import start
+
 PROGRAM = """
 import everhold
+from tests.warm import start
 
 @everhold.program
 async def refund(ctx: everhold.Context, order: str) -> str:
@@ -25,7 +28,7 @@ async def panel(ctx: everhold.Context) -> list:
 
 def everhold(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "everhold", *words],
+        [*start.everhold(), *words],
         cwd=cwd,
         env={**os.environ, "EVERHOLD_DATABASE_URL": "sqlite:///app.db", "COLUMNS": "100"},
         capture_output=True,

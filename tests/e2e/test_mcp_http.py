@@ -5,7 +5,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from contextlib import contextmanager
 
 import httpx2
@@ -16,13 +15,14 @@ from mcp.client.streamable_http import streamable_http_client
 from everhold.core.errors import BadSetting
 from everhold.fronts.mcp.http import Guard, is_loopback, place, serve
 from tests.e2e.mcp_house import Host, answers, build
+from tests.warm import start
 
 
 @contextmanager
 def serving(folder, *words, **env):
     """A server process on a free port; gives its address, and ends it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "everhold", "mcp", "--http", "127.0.0.1:0", *words],
+        [*start.everhold(), "mcp", "--http", "127.0.0.1:0", *words],
         cwd=folder,
         env={**os.environ, **env},
         stdout=subprocess.PIPE,
@@ -88,7 +88,7 @@ async def test_a_token_is_needed_where_one_is_set_and_rebinding_gets_nowhere(tmp
 def test_another_address_without_a_token_is_refused_before_anything_starts(tmp_path):
     for address in ("0.0.0.0:0", "[::]:0", "192.0.2.1:80", "example.com:80"):
         done = subprocess.run(
-            [sys.executable, "-m", "everhold", "mcp", "--http", address],
+            [*start.everhold(), "mcp", "--http", address],
             cwd=tmp_path,
             env={key: value for key, value in os.environ.items() if key != "EVERHOLD_MCP_TOKEN"},
             capture_output=True,

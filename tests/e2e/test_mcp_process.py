@@ -15,6 +15,7 @@ from mcp import Client
 
 import everhold
 from tests.e2e.mcp_house import Host, answers, asked, build, command, last_json, opened
+from tests.warm import start
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,9 +29,9 @@ def shop(tmp_path, monkeypatch):
 class Wire:
     """A client of our own: JSON lines, and every byte that the server writes is kept."""
 
-    def __init__(self, folder, *, command=(sys.executable, "-m", "everhold", "mcp")):
+    def __init__(self, folder, *, command=None):
         self.process = subprocess.Popen(
-            command,
+            command or [*start.everhold(), "mcp"],
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from everhold.fronts.cli.app import main
+from tests.warm import start
 
 DEBATE = """
 local M = {}
@@ -51,9 +52,9 @@ def shell(tmp_path: Path) -> Shell:
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("EVERHOLD", "ALC_", "XDG_"))}
     env = {**kept, "HOME": str(tmp_path / "user"), "GIT_CONFIG_GLOBAL": "/dev/null", "COLUMNS": "140"}
 
-    def run(*words: str, python: str = sys.executable, **more: str) -> Said:
+    def run(*words: str, python: str | None = None, **more: str) -> Said:
         done = subprocess.run(
-            [python, "-m", "everhold", *words],
+            [*([python, "-m", "everhold"] if python else start.everhold()), *words],
             cwd=tmp_path / "project",
             env={**env, **more},
             capture_output=True,

@@ -2,16 +2,17 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.providers.server import Fail, Reply, Server
+from tests.warm import start
 
 PROGRAM = """
 import everhold
+from tests.warm import start
 
 @everhold.program
 async def capital(ctx, country: str) -> str:
@@ -29,7 +30,7 @@ def everhold(*words: str, cwd: Path, said: str = "") -> subprocess.CompletedProc
     keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "EVERHOLD_DATABASE_URL")
     env = {name: value for name, value in os.environ.items() if name not in keys}
     return subprocess.run(
-        [sys.executable, "-m", "everhold", *words],
+        [*start.everhold(), *words],
         cwd=cwd,
         env=env,
         input=said,

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,12 +20,13 @@ from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
 from tests.scenario.house import die, dying, opened, rows
 from tests.scenario.talk import Scripted, told, use, uses
+from tests.warm import start
 
 ROOT = Path(__file__).parents[2]
 
 
 def server(folder, *options, name="test", **more):
-    command = [sys.executable, "-m", "tests.scenario.mcp_server", str(folder), *options]
+    command = [*start.python(), "-m", "tests.scenario.mcp_server", str(folder), *options]
     return McpServer(name, command=command, cwd=ROOT, startup=60, **more)
 
 
@@ -44,7 +44,7 @@ def at_an_address(folder):
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    command = [sys.executable, "-m", "tests.scenario.mcp_server", str(folder), "--http", str(port)]
+    command = [*start.python(), "-m", "tests.scenario.mcp_server", str(folder), "--http", str(port)]
     process = subprocess.Popen(command, cwd=ROOT)
     try:
         for _ in range(600):

@@ -5,7 +5,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 
 import pytest
@@ -17,6 +16,7 @@ from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
 from tests.fault.house import furnish
 from tests.postgres import fresh
+from tests.warm import start
 
 pytestmark = pytest.mark.xdist_group("postgres")
 VIEWS = ("sessions_v", "queries_v", "answers_v", "usage_v")
@@ -41,7 +41,7 @@ async def count(ctx, times: int):
 def command(url, *words):
     """The everhold command in a process of its own, in a folder without programs."""
     return subprocess.run(
-        [sys.executable, "-m", "everhold", *words, "-d", url],
+        [*start.everhold(), *words, "-d", url],
         cwd="/",
         env={**os.environ, "NO_COLOR": "1"},
         stdin=subprocess.DEVNULL,

@@ -4,7 +4,6 @@ import asyncio
 import datetime as dates
 import json
 import subprocess
-import sys
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -27,6 +26,7 @@ from everhold.testing.house import House, StillClock
 from everhold.timetable import Feed
 from tests.postgres import fresh
 from tests.scenario.house import opened
+from tests.warm import start
 
 START = dates.datetime(2026, 3, 2, tzinfo=dates.UTC).timestamp()  # a Monday
 HOUR = 3600.0
@@ -446,7 +446,7 @@ async def test_a_copy_of_the_database_has_schedules_triggers_and_events(postgres
 
 
 def copied(source, target):
-    words = [sys.executable, "-m", "everhold", "db", "copy", target, "-d", source, "--json"]
+    words = [*start.everhold(), "db", "copy", target, "-d", source, "--json"]
     return json.loads(subprocess.run(words, capture_output=True, text=True, check=True, timeout=120).stdout)
 
 

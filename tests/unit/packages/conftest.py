@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from everhold.ports.program import REGISTRY
+from tests.warm import start
 
 Write = Callable[..., Path]
 Fresh = Callable[..., str]
@@ -59,7 +60,7 @@ def fresh(here: Path) -> Fresh:
     """Run Python in a process of its own in the current folder; return what it printed."""
 
     def fresh(*arguments: str) -> str:
-        done = subprocess.run([sys.executable, *arguments], cwd=here, capture_output=True, text=True, timeout=250)
+        done = subprocess.run([*start.python(), *arguments], cwd=here, capture_output=True, text=True, timeout=250)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from everhold.packages.lua.verbs import install, list_packages, scaffold
 from everhold.packages.meta import meta
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.vm import _places
+from tests.warm import start
 
 
 def test_a_new_package_passes_its_own_test(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_a_new_package_passes_its_own_test(tmp_path: Path) -> None:
     assert (made["status"], made["path"]) == ("ok", str(tmp_path / "debate" / "init.lua"))
     assert made["bytes_written"] == (tmp_path / "debate" / "init.lua").stat().st_size
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", made["test_path"]]
-    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run([*start.python(), *words], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
