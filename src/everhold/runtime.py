@@ -56,6 +56,7 @@ from everhold.drive.ingress import Given
 from everhold.drive.runner import Runner
 from everhold.drive.sessions import Sessions
 from everhold.drive.step import Stepper
+from everhold.drive.withdrawn import Withdrawn
 from everhold.packages.catalog import named
 from everhold.packages.find import find, refuse_while_loading
 from everhold.packages.hosts import Hosts
@@ -139,6 +140,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         self._dispatch.reach = functools.partial(SessionWork, self)
         self._runner = Runner(self._sessions, self._dispatch, self.clock)
         self._caretaker = Caretaker(self._sessions, self._runner, self._dispatch, self.clock, idle=idle)
+        self._caretaker.chores.append(Withdrawn(self._sessions, self._dispatch).look)
         self._let_in(ttl)
         self._keep_time()
         self._rings = Rings()
