@@ -5,7 +5,8 @@
 Rules
   1. It is looked at before each call of the model, so that a turn overspends by at most one call.
   2. Money needs prices of yours. A model that has none stops the turn: nobody knows what it costs.
-  3. What other sources have spent (a compaction, a subagent) counts too.
+  3. What other sources have spent (a compaction, a subagent) counts too. What a subagent spends counts when it has
+     ended; until then it has limits of its own, as large as these.
 """
 
 from __future__ import annotations
