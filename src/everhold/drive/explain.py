@@ -6,6 +6,7 @@ Reads only. To say whether the program here would go on, the journal is replayed
 from __future__ import annotations
 
 import datetime
+import shlex
 from collections.abc import Mapping
 from typing import Final
 
@@ -66,7 +67,7 @@ async def explain(
 class _Told:
     def __init__(self, record: Record, workers: Mapping[str, Worker], living: set[str], now: float) -> None:
         self._record, self._workers, self._living, self._now = record, workers, living, now
-        self._name = record.birth.key or record.birth.id
+        self._name = shlex.quote(record.birth.key or record.birth.id)
         self.because: list[str] = []
         self.moves: list[str] = []
 

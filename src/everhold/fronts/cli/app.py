@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import zip_longest
 from typing import Any, Final
 
 import click
@@ -176,17 +177,29 @@ def _run(words: list[str], *, as_json: bool) -> int:
 
         return Exit.INTERRUPTED
     except Exception as error:
-        return told(error, as_json=as_json)
+        return told(error, as_json=as_json, database=_database(words))
 
 
-def told(error: Exception, *, as_json: bool) -> int:
+def _database(words: Sequence[str]) -> str | None:
+    """The database that was typed."""
+    for word, after in zip_longest(words, words[1:]):
+        if word in ("-d", "--database"):
+            return after
+        if word.startswith("--database="):
+            return word.removeprefix("--database=")
+    return None
+
+
+def told(error: Exception, *, as_json: bool, database: str | None = None) -> int:
     """Tell a mistake in one or two lines and return how to exit; what nobody foresaw is raised again."""
     from everhold.core.errors import EverholdError
+    from everhold.fronts.cli.house import aimed, place_of
     from everhold.fronts.wire import Exit, error_json, exit_code
 
     if isinstance(error, EverholdError):
         code, facts = exit_code(error), error_json(error)
-        facts |= {"hint": HINTS[error.code]} if error.code in HINTS else {}
+        hint = HINTS.get(error.code, facts.get("hint"))
+        facts |= {"hint": aimed(hint, place_of(database))} if hint else {}
     elif isinstance(error, click.ClickException):
         path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "everhold"
         message = error.format_message().rstrip(".")

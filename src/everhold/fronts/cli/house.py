@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import shlex
 import sys
 import time
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 #: Characters of an id that tables show: enough to be unique.
 SHORT: Final = 18
+#: A sentence that ends with a command, of those that have a database.
+_COMMAND: Final = re.compile(r": everhold (?!mcp |pkg |init|demo)(?:(?!\. ).)*$")
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -152,9 +155,7 @@ class House:
     @property
     def place(self) -> str:
         """What the next command needs, to be about the same database."""
-        from everhold.packages.settings import discreet
-
-        return "" if self._typed is None else f" -d {shlex.quote(discreet(self._typed))}"
+        return place_of(self._typed)
 
     @property
     def host(self) -> Host:
@@ -196,6 +197,18 @@ class House:
     def name(self, session_id: str) -> str:
         """What people call a session: its key, else the beginning of its id."""
         return called(session_id, self.record(session_id, since=-1).birth.key)
+
+
+def place_of(database: str | None) -> str:
+    """What was typed to name a database, without its password."""
+    from everhold.packages.settings import discreet
+
+    return "" if database is None else f" -d {shlex.quote(discreet(database))}"
+
+
+def aimed(sentence: str, place: str) -> str:
+    """A sentence; if it ends with a command, that is about the same database."""
+    return sentence + place if place not in sentence and _COMMAND.search(sentence) else sentence
 
 
 def called(session_id: str, key: str | None) -> str:

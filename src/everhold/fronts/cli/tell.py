@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everhold.core.errors import EverholdError
-from everhold.fronts.cli.house import common, opened, session_argument, settings_of
+from everhold.fronts.cli.house import aimed, common, opened, session_argument, settings_of
 from everhold.fronts.cli.paper import clean, footer, json_out
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def explain_(session: str, database: str | None, as_json: bool) -> None:
         if told.moves:
             click.echo("What moves it:")
         for sentence in told.moves:
-            click.echo(f"  {clean(sentence)}")
+            click.echo(f"  {clean(aimed(sentence, house.place))}")
         footer(house.database)
 
 

@@ -125,6 +125,9 @@ def test_quit_keeps_the_session_and_says_how_to_go_on(cli: Cli) -> None:
 def test_how_to_go_on_names_the_database_that_was_named(cli: Cli) -> None:
     said = cli("run", "shop.py:refund", "order=7", "--key", "order 7", "-d", "other.db", typed=":quit\n")
     assert "go on with: everhold run -c 'order 7' -d other.db\n" in said.err
+    told = cli("explain", "order 7", "-d", "other.db").out
+    assert "everhold answer 'order 7' VALUE --query q-0 -d other.db\n" in told
+    assert cli("show", "nobody", "--database=other.db").err.endswith(": everhold sessions -d other.db\n")
 
 
 def test_the_end_of_input_is_a_quit(cli: Cli) -> None:
