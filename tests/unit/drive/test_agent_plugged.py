@@ -128,10 +128,23 @@ def test_what_a_plugin_already_knows_is_not_taken_from_it():
     plugged.plugins[0].counted()
     plugged.adopt_if({"state": old})
     assert plugged.plugins[0].count == 2
+    assert plugged.unkept()["plugins"]["counter"] == {"version": "1", "revision": 2, "state": {"count": 2}}
     plugged.adopt_if({})
     fresh = Plugged([Counter()])
     fresh.adopt(old)
     assert (fresh.plugins[0].count, fresh.plugins[0].revision) == (1, 1)
+
+
+def test_decisions_that_come_in_another_order_leave_the_latest():
+    """Two that were made beside each other: what is kept is that of the later one, whichever comes last."""
+    plugged = Plugged([Counter()])
+    plugged.plugins[0].counted()
+    first = plugged.capture()
+    plugged.plugins[0].counted()
+    second = plugged.capture()
+    for state in (second, first):
+        plugged.adopt_if({"state": state})
+    assert plugged.unkept() == second
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,17 @@ class Plugged:
             elif entry is None and whole:
                 plugin.restore(None)
                 plugin.revision = 0
-        self.kept, self.fingerprint = dict(entries), fingerprint(self.plugins)
+        if whole or state is None:
+            self.kept, self.fingerprint = dict(entries), fingerprint(self.plugins)
+        elif not any(_is_later(old, entries.get(name)) for name, old in self.kept.items()):
+            self.kept, self.fingerprint = dict(entries), str(state["fingerprint"])  # of what is kept, not of what is
         if whole:
             self._noted = self.fingerprint
+
+
+def _is_later(one: Any, other: Any) -> bool:
+    """Whether what was kept of a plugin is of a later revision: decisions beside each other may come in any order."""
+    return other is not None and bool(one["revision"] > other["revision"])
 
 
 def fingerprint(plugins: Sequence[Plugin]) -> str:
