@@ -30,11 +30,11 @@ from everhold.core.query import Kind, Query
 from everhold.core.session import Birth
 from everhold.core.status import Raised
 from everhold.programs.lua.frame import HEADER, SLICE, Limits, Order, Step, Told, Trouble, encode, order_of, step_of
+from everhold.programs.lua.inlet import Inlet
 
 #: Seconds after which a long replay tells how far it is.
 _BREATH: Final = 0.05
 _OUT_OF_MEMORY: Final = 12
-_CHUNK: Final = 2**15  # larger ones cost a call for memory each
 
 Begin = Callable[[Birth, Metrics, list[str], Limits], Any]
 
@@ -242,7 +242,8 @@ def serve(channel: int, begin: Begin, limits: Limits, walls: list[str]) -> None:
 def _frames(channel: int) -> Iterator[bytes]:
     """The frames that come in, until nobody is left to send any."""
     inbox = bytearray()
-    while data := os.read(channel, _CHUNK):
+    inlet = Inlet(channel)
+    while data := inlet.read():
         inbox += data
         while len(inbox) >= HEADER.size:
             end = HEADER.size + HEADER.unpack_from(inbox)[0]

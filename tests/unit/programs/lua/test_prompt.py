@@ -83,3 +83,12 @@ async def test_one_that_took_long_is_not_waited_for_in_place_the_next_time(monke
         monkeypatch.setattr(crew, "_MOMENT", 0.0)
         await told(execution, 1, "go on")
         assert not worker._is_prompt
+
+
+async def test_its_answer_is_looked_for_before_the_processor_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "BLINK", 30.0)
+    async with hosted() as host:
+        execution = begin(host)
+        await told(execution, 0)
+        monkeypatch.setattr(prompt_worker(host), "_came", None)  # by which it would sleep
+        assert prompt(in_place(told(execution, 1, "go on"))) == "question 2"
