@@ -790,3 +790,20 @@ async def test_a_tool_is_tried_again_also_where_plugins_store():
             clock.advance(1)
         assert told(await session.history()) == ["Error: ConnectionError: no ***"]
     assert len(tries) == 3
+
+
+@pytest.mark.parametrize(
+    "directive",
+    [Contribute("nowhere", "x"), SetOptions({"prompt": 7}), SetOptions({"tools": 7}), SetOptions({"max_turns": 0})],
+    ids=["slot", "prompt", "tools", "max_turns"],
+)
+async def test_a_turn_that_failed_for_what_a_plugin_said_fails_on_replay_too(directive):
+    """Whoever rebuilds the conversation comes to the same end; it goes on with the next turn."""
+    wrong = [directive]
+    agent = held(made("before_turn", lambda self, moment: wrong.pop() if wrong else None))
+    async with opened(llm=Scripted("Here.")) as runtime:  # which replays it strictly at the end
+        session = await runtime.session(agent, "c")
+        assert (await session.send("One.")).outcome.code == "bad_arguments"
+        for live in runtime._sessions.all():
+            runtime._sessions.drop(live)
+        assert (await session.send("Two.")).text == "Here."

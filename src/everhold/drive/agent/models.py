@@ -14,7 +14,8 @@ from everhold.core.graph import Node, NodeKind, View
 from everhold.core.ledger import TURN, Ledger, tokens
 from everhold.core.query import Kind, Query, Usage
 from everhold.drive.agent import frames
-from everhold.drive.agent.prompt import Prompt, layer_of
+from everhold.drive.agent.prompt import Layer, Prompt, layer_of
+from everhold.drive.agent.prompt import known as known_slot
 from everhold.drive.agent.reply import understood
 from everhold.drive.agent.rounds import Rounds
 from everhold.hooks import Ask, Contribute, stored
@@ -98,7 +99,11 @@ class Models:
         return Query(0, "", messages=messages, system=system or told, max_tokens=most, options=more or None)
 
     def told(self) -> str | None:
-        """The node that has what the model is told beside the messages; a new one where that has changed."""
+        """The node that has what the model is told beside the messages; a new one where that has changed.
+
+        What is no prompt is refused on replay, too: there the turn has failed because of it.
+        """
+        layers = self._layers()
         self._life.toolbox.offer.access(self._life.effective.get("tools"), self._life.plugged.fingerprint)
         known = self._life.graph.last(NodeKind.PROMPT)
         recorded = self._life.ctx.recorded()
@@ -108,18 +113,23 @@ class Models:
                 if node.id == following and node.kind is NodeKind.PROMPT:
                     return self._life.add(node).id
             return None if known is None else known.id
-        now = self._prompt()
+        now = self._prompt(layers)
         if known is not None and known.content == now:
             return known.id
         if not now and known is None:
             return None
         return self._life.add(Node("", None, NodeKind.PROMPT, content=now)).id
 
-    def _prompt(self) -> dict[str, JSON]:
+    def _layers(self) -> list[Layer | None]:
+        """The layers that lie over the instructions; raises `BadArguments` for what is none, or is for no slot."""
+        for one in self._life.contributions:
+            known_slot(one.slot)
+        held = self._life.options.of(self._life.graph.frame.id)
+        return [layer_of(held.get("prompt")), layer_of(self._life.turn_options.get("prompt"))]
+
+    def _prompt(self, layers: list[Layer | None]) -> dict[str, JSON]:
         """What the model is to be told: instructions, contributions and layers, and the tools."""
         specs = self._life.toolbox.specs
-        held = self._life.options.of(self._life.graph.frame.id)
-        layers = [layer_of(held.get("prompt")), layer_of(self._life.turn_options.get("prompt"))]
         system = self._text.text(layers, self._contributed(), [str(spec["name"]) for spec in specs])
         told: dict[str, JSON] = {"system": system} if system else {}
         return {**told, "tools": specs} if specs else told
