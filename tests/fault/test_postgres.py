@@ -20,7 +20,7 @@ from everhold.core.errors import (
 from everhold.core.query import Kind
 from everhold.core.session import SessionId
 from everhold.ports.attachment import Attachment
-from everhold.ports.store import Effect, Filter, Letter, Write
+from everhold.ports.store import Effect, Filter, Letter, Worker, Write
 from everhold.runtime import Runtime
 from everhold.stores.choice import store as store_at
 from everhold.stores.postgres import PostgresStore
@@ -207,6 +207,21 @@ async def test_a_server_that_stays_away(postgres):
         assert writing.value.hint
         assert (await store.load("s-1")).head.revision == 1
         await move(store, record, answers={0: "a"})
+
+
+async def test_a_server_that_was_away_makes_nobody_dead(postgres, monkeypatch):
+    """While it was away nobody could say that he lives: whoever is back first gives the others time."""
+    monkeypatch.setattr("everhold.stores.stall.LONG", 0.1)
+    async with opened(PostgresStore(fresh(postgres))) as store:
+        await store.beat(Worker("w-1", "elsewhere", 1))
+        postgres.run("UPDATE everhold.worker SET seen_at = seen_at - 60")
+        assert [worker.expired for worker in await store.workers()] == [True]
+        postgres.stop()
+        beat = asyncio.create_task(store.beat(Worker("w-2", "here", 2)))
+        await asyncio.sleep(0.2)
+        postgres.start()
+        await in_time(beat)
+        assert [worker.expired for worker in await store.workers()] == [False, False]
 
 
 async def test_a_server_that_goes_for_good_in_a_commit(postgres):

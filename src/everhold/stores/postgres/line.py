@@ -28,6 +28,7 @@ from everhold.core.errors import (
     StoreUnavailable,
 )
 from everhold.stores.postgres.address import Address
+from everhold.stores.stall import Stall
 
 Line = psycopg.AsyncConnection[tuple[Any, ...]]
 T = TypeVar("T")
@@ -76,6 +77,7 @@ class Lines:
         self._idle: list[Line] = []
         self._free = asyncio.Semaphore(size)
         self._closed = False
+        self.stall = Stall()
 
     # ---- one line
 
@@ -175,6 +177,10 @@ class Lines:
 
     async def insisting(self, act: Callable[[Line], Awaitable[T]]) -> T:
         """Do something that may be done twice, on as many lines as it takes; errors are told in our words."""
+        with self.stall.watched():
+            return await self._insisted(act)
+
+    async def _insisted(self, act: Callable[[Line], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
         deadline, wait = loop.time() + self.patience, _FIRST_WAIT
         while True:

@@ -223,7 +223,8 @@ class PostgresStore(Lanes, Upkeep):
             f"SELECT id, host, pid, ttl, greatest(0.0, {NOW} - seen_at) FROM everhold.worker ORDER BY id",
             self._moment(),
         )
-        return [Worker(read(id), read(host), pid, ttl, age) for id, host, pid, ttl, age in rows]
+        heard = self._lines.stall.age
+        return [Worker(read(id), read(host), pid, ttl, heard(age)) for id, host, pid, ttl, age in rows]
 
     async def release(self, worker_id: str) -> None:
         await self._write("DELETE FROM everhold.worker WHERE id = %s", kept(worker_id))

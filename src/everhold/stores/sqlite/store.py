@@ -40,6 +40,7 @@ from everhold.stores.sqlite.group import Group, newer
 from everhold.stores.sqlite.land import HEAD_COLUMNS
 from everhold.stores.sqlite.lanes import Lanes
 from everhold.stores.sqlite.upkeep import Upkeep
+from everhold.stores.stall import Stall
 
 DURABILITY: Final = ("process", "mixed", "power")
 #: Commits between two checkpoints, and how large the write-ahead log may be before the loop helps.
@@ -58,6 +59,7 @@ class SQLiteStore(Lanes, Upkeep):
         self.where = str(path)
         self.durability = durability
         self._patience = patience
+        self._stall = Stall()
         self._connection: sqlite3.Connection = None  # type: ignore[assignment]
         self._group: Group = None  # type: ignore[assignment]
         self._thread: ThreadPoolExecutor | None = None
@@ -308,7 +310,8 @@ class SQLiteStore(Lanes, Upkeep):
     async def workers(self) -> builtins.list[Worker]:
         with self._reading():
             statement = "SELECT id, host, pid, ttl, max(0.0, ? - seen_at) FROM worker ORDER BY id"
-            return [Worker(*row) for row in self._run(statement, (self.now(),))]
+            rows, heard = self._run(statement, (self.now(),)), self._stall.age
+            return [Worker(id, host, pid, ttl, heard(age)) for id, host, pid, ttl, age in rows]
 
     async def release(self, worker_id: str) -> None:
         await self._write(lambda: self._run("DELETE FROM worker WHERE id = ?", (worker_id,)))
@@ -410,6 +413,10 @@ class SQLiteStore(Lanes, Upkeep):
 
     async def _write(self, act: Callable[[], Any], *, lasting: bool = False) -> Any:
         """Do a rare write; waits, awake, for other processes. What is lasting survives power loss at "mixed" too."""
+        with self._stall.watched():
+            return await self._written(act, lasting)
+
+    async def _written(self, act: Callable[[], Any], lasting: bool) -> Any:
         loop = asyncio.get_running_loop()
         began, wait = loop.time(), 50e-6
         synced = lasting and self.durability == "mixed"
