@@ -85,6 +85,20 @@ async def test_a_token_is_needed_where_one_is_set_and_rebinding_gets_nowhere(tmp
             assert (await Host(client).call("sessions"))["sessions"] == []
 
 
+async def test_a_stream_that_broke_is_taken_up_with_whatever_event_was_the_last(tmp_path):
+    build(tmp_path)
+    who = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": who}
+    kinds = {"Accept": "application/json, text/event-stream"}
+    with serving(tmp_path) as (url, _):
+        async with httpx2.AsyncClient(timeout=100) as web:
+            begun = await web.post(url, json=begin, headers=kinds)
+            broken = {"Mcp-Session-Id": begun.headers["mcp-session-id"], "Last-Event-ID": "7"}
+            async with web.stream("GET", url, headers=kinds | broken) as stream:
+                assert stream.status_code == 200
+                assert stream.headers["content-type"].startswith("text/event-stream")
+
+
 def test_another_address_without_a_token_is_refused_before_anything_starts(tmp_path):
     for address in ("0.0.0.0:0", "[::]:0", "192.0.2.1:80", "example.com:80"):
         done = subprocess.run(

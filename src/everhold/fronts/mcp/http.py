@@ -106,6 +106,8 @@ class Guard:
             refusal = self.refusal({name: value.decode("latin-1") for name, value in scope["headers"]})
             if refusal is not None:
                 return await _refuse(send, *refusal)
+            # We number no events: whoever names a last one is told what comes now. The library would not answer at all.
+            scope = {**scope, "headers": [header for header in scope["headers"] if header[0] != b"last-event-id"]}
         await self._app(scope, receive, send)
 
     def refusal(self, headers: dict[bytes, str]) -> tuple[int, str] | None:
