@@ -29,10 +29,20 @@ class Configured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def configured(table: Mapping[str, Any]) -> Configured:
     """Read the table; raises `BadSetting`."""
+    _refuse_unknown("worker", table, Configured.__struct_fields__)
+    limits = table.get("limits")
+    if isinstance(limits, Mapping):
+        _refuse_unknown("worker.limits", limits, Limits.__struct_fields__)
     try:
         return msgspec.convert(dict(table), Configured)
     except msgspec.ValidationError as error:
         raise BadSetting("worker", str(error)) from None
+
+
+def _refuse_unknown(where: str, table: Mapping[str, Any], names: Iterable[str]) -> None:
+    for name in table:
+        if name not in names:
+            raise BadSetting(where, f"there is no {name!r}; there are {', '.join(names)}")
 
 
 class Workers:

@@ -151,6 +151,10 @@ async def test_a_copy_to_a_server_goes_on_there(postgres, tmp_path):
     async with everhold.open(f"sqlite:///{tmp_path / 'again.db'}") as runtime:
         assert (await runtime.status(status.session_id)).result == 3
 
+    done = await asyncio.to_thread(command, file, "db", "copy", url)
+    assert (done.returncode, "[session_exists]" in done.stderr) == (2, True)
+    assert "Copy to a database that has none of these sessions" in done.stderr
+
 
 async def test_a_check_of_sessions_on_a_server(postgres):
     """What a deploy would break is found in a process of its own, as with a file."""

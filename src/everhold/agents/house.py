@@ -12,9 +12,10 @@ from everhold.agents.intake import swept
 from everhold.agents.session import AgentSession
 from everhold.archive import Archive
 from everhold.core.codec import JSON
-from everhold.core.errors import BadArguments, UnknownQuery, UnknownSession
+from everhold.core.errors import BadArguments, EverholdError, UnknownQuery, UnknownSession
 from everhold.core.journal import Delivery
 from everhold.core.query import Kind, Query
+from everhold.core.session import Birth
 from everhold.core.status import Status
 from everhold.drive.agent import inquiry
 from everhold.drive.agent.agent import Agent
@@ -90,7 +91,8 @@ class Agents(Archive):
         workers = {worker.id: worker for worker in await runtime.store.workers()}
         living = (await runtime._dispatch.census()).living
         waits = await runtime.store.intake(session_id, lambda intake: intake)
-        return await explain(record, runtime.host, workers, set(living), runtime.clock.now(), waits)
+        talks = _is_agent(runtime, record.birth)
+        return await explain(record, runtime.host, workers, set(living), runtime.clock.now(), waits, talks=talks)
 
     async def vacuum(self, session_id: str | None = None, *, older_than: float = 0.0) -> int:
         """Forget what has ended in the intake of a session, or of all, and is so many seconds old; returns how much.
@@ -124,6 +126,14 @@ class Agents(Archive):
     def _watch(self: Any, session_id: str, view: View) -> Watch:
         """One who watches a conversation; live words are kept from now on."""
         return Watch(self.store, session_id, self._rings.of(session_id), self._sessions.watched, view)
+
+
+def _is_agent(runtime: Runtime, birth: Birth) -> bool:
+    """Whether a session is a conversation, as far as this process can tell."""
+    try:
+        return isinstance(runtime._find(birth.program, birth.version), Agent)
+    except EverholdError:
+        return False
 
 
 def _finishing_later(deliveries: Sequence[Delivery]) -> Iterator[Query]:

@@ -18,6 +18,7 @@ from everhold.core.journal import Opened, open_queries
 from everhold.core.query import FOR_PEOPLE, Kind, Query, Rerun
 from everhold.core.session import State
 from everhold.core.status import Raised, Returned, Stopped
+from everhold.drive.agent.life import INPUT
 from everhold.drive.alive import named
 from everhold.drive.entry import enters_early
 from everhold.drive.live import rebuild
@@ -51,9 +52,11 @@ async def explain(
     living: set[str],
     now: float,
     intake: Intake | None = None,
+    *,
+    talks: bool = False,
 ) -> Explanation:
-    """Explain one session as it is stored, with the program as it is here."""
-    told = _Told(record, workers, living, now)
+    """Explain one session as it is stored, with the program as it is here; `talks` says that it is a conversation."""
+    told = _Told(record, workers, living, now, talks)
     if record.head.ended:
         told.end()
     else:
@@ -64,9 +67,14 @@ async def explain(
     return Explanation(record.birth.id, record.head.state, told.because, told.moves)
 
 
+_ANYBODY: Final = "Any process that has the program and opens this database goes on with it, such as: everhold worker"
+
+
 class _Told:
-    def __init__(self, record: Record, workers: Mapping[str, Worker], living: set[str], now: float) -> None:
-        self._record, self._workers, self._living, self._now = record, workers, living, now
+    def __init__(
+        self, record: Record, workers: Mapping[str, Worker], living: set[str], now: float, talks: bool
+    ) -> None:
+        self._record, self._workers, self._living, self._now, self._talks = record, workers, living, now, talks
         self._name = shlex.quote(record.birth.key or record.birth.id)
         self.because: list[str] = []
         self.moves: list[str] = []
@@ -98,7 +106,7 @@ class _Told:
         if kept:
             count = f"{len(kept)} accepted answer{'s' if len(kept) > 1 else ''}"
             self.because.append(f"{count} waited for a process that has its program.")
-            self.moves.append("Any process that has the program and opens this database goes on with it.")
+            self.moves.append(_ANYBODY)
         if record.head.due_at is not None:
             self._due(record.head.due_at)
 
@@ -114,6 +122,9 @@ class _Told:
             whom = query.to or ("a model" if query.kind is Kind.LLM else f"the tool {query.name}")
             self.because.append(f"{query.id} asks {whom}, since {since}: {words}")
             self.moves.append(f"Answer it: everhold answer {self._name} VALUE --query {query.id}")
+        elif query.kind is Kind.SIGNAL and self._talks and query.name == INPUT:
+            self.because.append(f"It can be told something, since {since}.")
+            self.moves.append(f"Say something: everhold send {self._name} WORDS")
         elif query.kind is Kind.SIGNAL:
             self.because.append(f"{query.id} waits for the signal {query.name!r}, since {since}.")
             self.moves.append(f"Send it: everhold signal {self._name} {query.name} VALUE")
@@ -152,7 +163,7 @@ class _Told:
             self.because.append(
                 f"Its time came {_span(self._now - due)} ago, and no process that has its program was open."
             )
-            self.moves.append("Any process that has the program and opens this database goes on with it.")
+            self.moves.append(_ANYBODY)
 
     def intake(self, intake: Intake) -> None:
         """What waits to enter, and why it does not enter yet."""

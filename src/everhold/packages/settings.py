@@ -176,9 +176,8 @@ def _bare(given: str, folder: Path, name: str) -> str:
     if given == ":memory:":
         raise BadSetting(name, "for a database in memory say memory://")
     if not given.endswith(SUFFIXES):
-        raise BadSetting(
-            name, f"{given!r} is not an address; say sqlite:///file, memory://, or a path that ends in .db"
-        )
+        known = "sqlite:///file, postgresql://host/name, memory://, or a path that ends in .db"
+        raise BadSetting(name, f"{given!r} is not an address; say {known}")
     return _sqlite(given, folder, name)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from everhold.fronts.cli.house import opened
+from everhold.core.errors import SessionExists
+from everhold.fronts.cli.house import hinting, opened
 from everhold.fronts.cli.paper import footer, json_out, plural, progress
 from everhold.timetable.carry import carry, kept
 
@@ -22,7 +23,8 @@ def across(target: str, database: str | None, as_json: bool) -> None:
             house.runtime.export(file, values=True, progress=bar)
             duties = house.ask(lambda runtime: kept(runtime.store))
         with opened(target, makes=True) as house, progress("writing", quiet=as_json) as bar:
-            done, where = house.runtime.import_(file, progress=bar), house.database
+            with hinting(SessionExists, "Nothing was copied. Copy to a database that has none of these sessions."):
+                done, where = house.runtime.import_(file, progress=bar), house.database
             carried = house.ask(lambda runtime: carry(runtime.store, duties))
     if as_json:
         told = {"sessions": len(done.sessions), "values": done.values, **carried}

@@ -101,7 +101,7 @@ HELP: Final = {
 HINTS: Final = {
     "many_open_queries": "Name the question: --query ID. `everhold show SESSION` lists them.",
     "no_open_query": "`everhold explain SESSION` says what it waits for.",
-    "session_exists": "It is left as it is. To skip those that are here already: --skip.",
+    "illegal_move": "`everhold explain SESSION` says what moves it.",
 }
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from everhold.core.errors import BadSetting, NotAllowed, StoreUnavailable, UnknownProgram
+from everhold.core.errors import BadSetting, EverholdError, NotAllowed, StoreUnavailable, UnknownProgram
 from everhold.fronts.cli.paper import stdout
 
 if TYPE_CHECKING:
@@ -110,6 +110,16 @@ def alone(usual: click.Command, **given: Any) -> None:
 def misused(words: str) -> click.UsageError:
     """What is wrong with how this command was called."""
     return click.UsageError(words, click.get_current_context(silent=True))
+
+
+@contextmanager
+def hinting(kind: type[EverholdError], hint: str) -> Iterator[None]:
+    """What to do about such an error here, in the words of a command line."""
+    try:
+        yield
+    except kind as error:
+        error.hint = hint
+        raise
 
 
 # ---- who is here

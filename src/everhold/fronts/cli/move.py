@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.fronts.cli.house import SHORT, House, common, misused, opened, pairs, settings_of
+from everhold.core.errors import SessionExists
+from everhold.fronts.cli.house import SHORT, House, common, hinting, misused, opened, pairs, settings_of
 from everhold.fronts.cli.paper import footer, json_out, line, plural, progress
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ def import_(file: str | None, skip: bool, home: str | None, dry_run: bool, datab
         raise misused("--dry-run goes with --algocline")
     source: Any = sys.stdin.buffer if file == "-" else file
     with opened(database, makes=True) as house:
-        with progress("importing", quiet=as_json) as bar:
+        skip_them = "It is left as it is. To skip those that are here already: --skip."
+        with hinting(SessionExists, skip_them), progress("importing", quiet=as_json) as bar:
             done = house.runtime.import_(source, existing="skip" if skip else "refuse", progress=bar)
         if as_json:
             told = {"sessions": done.sessions, "skipped": done.skipped, "values": done.values}

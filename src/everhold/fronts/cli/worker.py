@@ -162,7 +162,9 @@ def _limits(words: tuple[str, ...]) -> Limits | None:
     session = None
     for name, text in pairs(words, "--limit").items():
         kind, _, what = name.partition(".")
-        most = int(text) if text.isascii() and text.isdigit() else 0
+        if not (text.isascii() and text.isdigit()):
+            raise BadSetting("--limit", f"{text!r} is not a number of jobs; it is 1 or more")
+        most = int(text)
         if name == "session":
             session = most
         elif what and kind in tables:

@@ -70,7 +70,7 @@ MISTAKES = [
     ("show nobody", "unknown_session", 2, "everhold sessions"),
     ("show s-", "bad_id", 2, "several sessions begin with it"),
     ("show ''", "bad_id", 2, "it is empty"),
-    ("retry done", "illegal_move", 3, "a completed session cannot be retried"),
+    ("retry done", "illegal_move", 3, "`everhold explain SESSION` says what moves it"),
     ("cancel done", "session_ended", 3, "it cannot be cancelled"),
     ("signal done go", "session_ended", 3, "it cannot be sent a signal"),
     ("fork seven --at 99", "bad_step", 2, "it has steps 0 to 1"),

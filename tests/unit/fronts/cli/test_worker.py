@@ -67,7 +67,8 @@ def test_in_words(cli: Cli) -> None:
         (["--concurrency", "0"], "bad_setting", "concurrency"),
         (["--limit", "many"], "bad_setting", "name=value"),
         (["--limit", "x.y=1"], "bad_setting", "session, program.NAME and tool.NAME"),
-        (["--limit", "tool.y=none"], "bad_setting", "limits.tool.y"),
+        (["--limit", "tool.y=none"], "bad_setting", "'none' is not a number of jobs"),
+        (["--limit", "tool.y=0"], "bad_setting", "limits.tool.y"),
         (["--lease-ttl", "0"], "bad_setting", "lease"),
         (["--grace", "soon"], "usage", "duration"),
         (["--poll", "0"], "bad_setting", "poll"),
@@ -82,6 +83,20 @@ def test_what_is_refused(cli: Cli, words: list[str], code: str, part: str) -> No
     assert f"[{code}]" in said.err
     assert part in said.err
     assert "started" not in said.out
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("gracee = 3", "worker: there is no 'gracee'; there are concurrency, lease_ttl, grace, limits"),
+        ("limits = { tol = { pay = 1 } }", "worker.limits: there is no 'tol'; there are session, program, tool"),
+        ("limits = 3", "worker: Expected `object`, got `int`"),
+    ],
+)
+def test_settings_that_are_wrong(cli: Cli, tmp_path: Path, text: str, part: str) -> None:
+    (tmp_path / "everhold.toml").write_text(f"[worker]\n{text}\n")
+    said = cli("worker", "--once")
+    assert (said.code, part in said.err) == (Exit.USAGE, True)
 
 
 def test_limits_of_the_command_line() -> None:
