@@ -13,7 +13,6 @@ from tests.warm import start
 
 PROGRAM = """
 import everhold
-from tests.warm import start
 
 @everhold.program
 async def refund(ctx: everhold.Context, order: str) -> str:

@@ -10,9 +10,9 @@ import pytest
 from tests.providers.server import Fail, Reply, Server
 from tests.warm import start
 
+MODELS = ("everhold.answerers.model.ask", *(f"pydantic_ai.models.{name}" for name in ("anthropic", "google", "openai")))
 PROGRAM = """
 import everhold
-from tests.warm import start
 
 @everhold.program
 async def capital(ctx, country: str) -> str:
@@ -30,7 +30,7 @@ def everhold(*words: str, cwd: Path, said: str = "") -> subprocess.CompletedProc
     keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "EVERHOLD_DATABASE_URL")
     env = {name: value for name, value in os.environ.items() if name not in keys}
     return subprocess.run(
-        [*start.everhold(), *words],
+        [*start.everhold(*MODELS), *words],
         cwd=cwd,
         env=env,
         input=said,

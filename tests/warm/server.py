@@ -134,7 +134,7 @@ def run(words: list[str]) -> None:
 
 
 def main() -> None:
-    for name in LOADED:
+    for name in (*LOADED, *sys.argv[2:]):
         import_module(name)
     gc.collect()
     gc.freeze()

@@ -22,8 +22,8 @@ HERE = Path(__file__).parent
 
 
 @functools.cache
-def python() -> list[str]:
-    """How to start Python, before its arguments."""
+def python(*loaded: str) -> list[str]:
+    """How to start Python, before its arguments; `loaded` are modules that are there too."""
     if sys.platform != "linux":
         return [sys.executable]
     folder = tempfile.mkdtemp(prefix="warm-")
@@ -32,7 +32,7 @@ def python() -> list[str]:
         listening.bind(address)
         listening.listen(64)
         server = subprocess.Popen(
-            [sys.executable, "-m", "tests.warm.server", str(listening.fileno())],
+            [sys.executable, "-m", "tests.warm.server", str(listening.fileno()), *loaded],
             cwd=HERE.parents[1],
             stdin=subprocess.PIPE,  # it ends when this is closed: when we end, however that is
             pass_fds=[listening.fileno()],
@@ -46,6 +46,6 @@ def _stop(server: subprocess.Popen[bytes], folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def everhold() -> list[str]:
+def everhold(*loaded: str) -> list[str]:
     """How to start the command, before its words."""
-    return [*python(), "-m", "everhold"]
+    return [*python(*loaded), "-m", "everhold"]
