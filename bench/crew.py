@@ -27,7 +27,7 @@ from everhold.stores.choice import store as store_at
 AT_ONCE = 32
 LOOK = 0.02
 POLL = 0.005
-LEFT = "SELECT count(*) FROM everhold.sessions_v WHERE program LIKE '%:calls' AND state NOT IN ('completed', 'failed')"
+LEFT = "SELECT 1 FROM everhold.sessions_v WHERE state IN ('running', 'paused') LIMIT 1"
 began: list[float] = []  # when this process first did something in a slice
 
 
@@ -94,7 +94,7 @@ class Crew:
         """Be a worker until all sessions have ended; when the first step was made here, and when all were over."""
         began.clear()
         async with self._runtime() as runtime, runtime.worker(concurrency=AT_ONCE):
-            ended = await asyncio.to_thread(none_left, self.url, LEFT)
+            ended = await asyncio.to_thread(none_left, self.url)
         return {"began": began[0] if began else ended, "ended": ended}
 
     async def serve(self) -> speak.Reply:
@@ -159,11 +159,11 @@ class Crew:
             return {"megabytes": resident()}
 
 
-def none_left(url: str, statement: str) -> float:
+def none_left(url: str) -> float:
     """Look until nothing is left to do; returns when that was seen."""
     pause = threading.Event()
     with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
-        while connection.execute(statement).fetchone() != (0,):
+        while connection.execute(LEFT).fetchone() is not None:
             pause.wait(LOOK)
     return perf_counter()
 

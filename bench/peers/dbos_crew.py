@@ -16,7 +16,7 @@ QUEUE = "bench"
 AT_ONCE = 32
 POLL = 0.005
 LOOK = 0.02
-LEFT = "SELECT count(*) FROM dbos.workflow_status WHERE status NOT IN ('SUCCESS', 'ERROR')"
+LEFT = "SELECT 1 FROM dbos.workflow_status WHERE status IN ('ENQUEUED', 'PENDING') LIMIT 1"
 began: list[float] = []
 
 
@@ -75,7 +75,7 @@ class Fleet:
         began.clear()
         self._launch()
         with psycopg.connect(self.url, autocommit=True) as connection:
-            while connection.execute(LEFT).fetchone() != (0,):
+            while connection.execute(LEFT).fetchone() is not None:
                 sleep(LOOK)
         ended = perf_counter()
         DBOS.destroy()
