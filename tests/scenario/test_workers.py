@@ -572,3 +572,28 @@ async def test_sessions_that_a_worker_does_not_want_hide_no_other(monkeypatch):
         clock.advance(2)
         assert await runtime.worker(programs=[sleeps.ref]).once(60) == 0
         assert (await runtime.status(wanted)).result == "awake"
+
+
+async def test_a_store_that_is_away_keeps_no_worker_from_leaving(monkeypatch, caplog):
+    """What it could not give back is free when its time is over."""
+    for module in ("worker", "dispatch"):
+        monkeypatch.setattr(f"everhold.drive.{module}.FAREWELL", 0.01)
+    clock, store = ManualClock(), MemoryStore()
+    (id,) = await begun(store, clock, chain(name="a", length=1))
+    world.gates["a-0"] = asyncio.Event()
+    for_ever = asyncio.Event()
+
+    async def away(*given, **more):
+        await for_ever.wait()
+
+    async with Runtime(store, clock=clock, ttl=TTL, recover=False) as runtime:
+        async with runtime.worker(grace=0.01):
+            await until(lambda: world.running)
+            with monkeypatch.context() as patched:
+                for verb in ("intake", "leave", "release", "commit"):
+                    patched.setattr(store, verb, away)
+                await asyncio.wait_for(runtime._caretaker.crew.leave(), 60)
+        assert "could not be said: the store is away" in caplog.text
+    assert (await lease(store, id)).live(clock.now())
+    clock.advance(TTL)
+    assert not (await lease(store, id)).live(clock.now())

@@ -61,6 +61,8 @@ log = logging.getLogger("everhold")
 
 #: Processes that may die over a session before it is failed as poison.
 DEATHS: Final = 3
+#: Seconds that a process which leaves tries to say so to a store that is away.
+FAREWELL: Final = 5.0
 #: Seconds until an outcome that could not be written is tried again.
 PATIENCE: Final = 1.0
 
@@ -317,10 +319,12 @@ class Dispatch:
             return
         self._known = False
         try:
-            await self.leases.leave()
-            await self._sessions.store.release(self.worker)
-        except EverholdError as error:
-            log.warning("what this process holds is free when its time is over, for it could not be said: %s", error)
+            async with asyncio.timeout(FAREWELL):
+                await self.leases.leave()
+                await self._sessions.store.release(self.worker)
+        except (EverholdError, TimeoutError) as error:
+            words = str(error) or "the store is away"
+            log.warning("what this process holds is free when its time is over, for it could not be said: %s", words)
 
     async def recover(self, session_id: str, record: Record | None = None) -> None:
         """Take up a session whose workers are gone. One that was closed in order is no death."""

@@ -18,6 +18,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from itertools import count
 from types import TracebackType
 from typing import Any, Final, Self
@@ -28,7 +29,7 @@ from everhold.core.errors import BadSetting, EverholdError, StoreDamaged, Unknow
 from everhold.core.lease import Timings
 from everhold.drive.alive import here, named
 from everhold.drive.caretaker import Act, Caretaker
-from everhold.drive.dispatch import Dispatch
+from everhold.drive.dispatch import FAREWELL, Dispatch
 from everhold.drive.gate import Gate, Limits
 from everhold.drive.sessions import Sessions
 from everhold.ports.program import Clock
@@ -183,7 +184,8 @@ class Worker:
         await self._settle()
         for task in self._tasks():
             task.cancel()
-        await asyncio.gather(*self._tasks(), return_exceptions=True)
+        with suppress(TimeoutError):  # of those that give a lease back to a store that is away
+            await asyncio.wait_for(asyncio.gather(*self._tasks(), return_exceptions=True), FAREWELL)
         await self._caretaker.stop()
         self._caretaker.crew = None
         await self._dispatch.release()
