@@ -143,7 +143,7 @@ def test_a_person_talks_approves_stops_a_turn_and_leaves(shop):
     os.kill(person.pid, signal.SIGINT)
     person.sees("the turn was stopped").sees("> $").types("Hello?")
     person.sees("Here.").sees("> ").types("/usage")
-    person.sees("total").types("/help")
+    person.sees("read, ").sees(" written").types("/help")
     person.sees("/quit leave").types("/quit")
     person.sees("everhold chat support --session c")
     assert person.leaves() == 0

@@ -18,13 +18,14 @@ from everhold.core.errors import NotAnAgent
 from everhold.core.query import Kind
 from everhold.fronts.cli.answering import Answering, answering, moving
 from everhold.fronts.cli.house import House, at_terminal, common, me, program_of
-from everhold.fronts.cli.paper import clean, json_out, line, value_text
-from everhold.fronts.cli.turn import asked_json, outcome, said, tell_waiting
+from everhold.fronts.cli.paper import clean, json_out, line, plural, value_text
+from everhold.fronts.cli.turn import NO_MODEL, asked_json, outcome, said, tell_waiting
 from everhold.fronts.wire import Exit
 
 if TYPE_CHECKING:
     from everhold.agents import BlockingSession, Turn
     from everhold.core.codec import JSON
+    from everhold.core.ledger import Tokens
     from everhold.core.status import OpenQuery
     from everhold.drive.agent.agent import Agent
     from everhold.drive.agent.observe import Event
@@ -108,6 +109,12 @@ def _lines(lines: Iterable[str]) -> Iterator[str]:
 # ---- at a terminal
 
 
+def _cost(spent: Tokens) -> str:
+    """Tokens as people count them; what a provider did not tell is not among them."""
+    cached = f", {spent.cache_read} of them from its cache" if spent.cache_read else ""
+    return f"{plural(spent.total, 'token')}: {spent.context} read{cached}, {spent.output} written"
+
+
 class Terminal:
     """One conversation with the person at the keyboard."""
 
@@ -117,6 +124,7 @@ class Terminal:
         self._streamed: set[str] = set()  # questions whose answers appeared word by word
         self._called: set[str] = set()  # calls of tools that were shown
         self._cursor: str | None = None
+        self._alone = False  # whether it was said that no model answers
 
     def hold(self, agent: str) -> int:
         """Talk until the person leaves."""
@@ -128,7 +136,7 @@ class Terminal:
                 if words == "/quit":
                     break
                 if words == "/usage":
-                    click.echo(value_text(self._session.usage().total.json()))
+                    click.echo(_cost(self._session.usage().total))
                 elif words.startswith("/"):
                     click.secho(_HELP, dim=True)
                 elif words:
@@ -176,6 +184,9 @@ class Terminal:
         from everhold.fronts.cli.talk import Quit, ask
 
         for query in turn.queries:
+            if query.kind is Kind.LLM and not self._alone:
+                self._alone = True
+                click.secho(f"({NO_MODEL}; until then, you are asked)", dim=True)
             try:
                 spoken = ask(query, self._name)
             except Quit:

@@ -78,7 +78,7 @@ def called_with(program: Program[Any, Any], words: tuple[str, ...], file: str | 
     try:
         call = program(**(given | worded(program, words)))
         program.arguments(call.args)
-    except BadArguments as error:
+    except (BadArguments, BadSetting) as error:
         error.hint = f"It takes {_parameters(program)}."
         raise
     return call

@@ -108,6 +108,7 @@ def _line(prompt: str) -> str:
         try:
             text = input(prompt)
         except EOFError:
+            click.echo()
             raise Quit from None
         if text.strip():
             return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from everhold.core.codec import JSON
     from everhold.core.status import OpenQuery
     from everhold.fronts.cli.house import House
+
+
+NO_MODEL: Final = "no model answers here; give --model provider:name, or --answer-with a command"
 
 
 def outcome(turn: Turn) -> str:
@@ -36,9 +39,7 @@ def asked_json(queries: Iterable[OpenQuery]) -> list[JSON]:
 def tell_waiting(house: House, name: str, queries: Iterable[OpenQuery]) -> None:
     """Say what is asked, and which command answers it."""
     for query in queries:
-        if query.kind is Kind.LLM:
-            words = "no model answers here; give --model provider:name, or --answer-with a command"
-        else:
-            words = f"{query.kind} {query.id}: {line(query.prompt or query.name, 200)}"
+        asked = f"{query.kind} {query.id}: {line(query.prompt or query.name, 200)}"
+        words = NO_MODEL if query.kind is Kind.LLM else asked
         click.echo(f"waiting: {words}", err=True)
         click.echo(f"answer it with: everhold answer {shlex.quote(name)} --query {query.id}{house.place}", err=True)

@@ -99,3 +99,9 @@ def test_a_program_that_is_no_agent_is_told_by_signal(cli: Cli) -> None:
     cli("run", "shop.py:waits", "--key", "w")
     said = cli("send", "w", "Go.")
     assert said.code == 2 and "no agent" in said.err
+
+
+def test_at_a_terminal_without_a_model_the_person_is_told_why_he_is_asked(desk: Cli) -> None:
+    said = desk("chat", "desk.py:desk", "--session", "t", typed="Hello\nHi.\n\nAgain\nHo.\n\n/usage\n")
+    assert said.out.count("(no model answers here; give --model provider:name") == 1
+    assert "0 tokens: 0 read, 0 written\n" in said.out

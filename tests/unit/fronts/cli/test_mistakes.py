@@ -50,7 +50,7 @@ MISTAKES = [
     ("run shop.py:refund", "bad_arguments", 2, "missing a required argument: 'order'"),
     ("run shop.py:refund order=7 colour=red", "bad_arguments", 2, "unexpected keyword argument 'colour'"),
     ("run shop.py:refund order=7 times=often", "bad_arguments", 2, "It takes order: str, times: int = 1"),
-    ("run shop.py:refund 7", "bad_setting", 2, "'7' should look like name=value"),
+    ("run shop.py:refund 7", "bad_setting", 2, "It takes order: str"),
     ("run shop.py:refund --json-args none.json", "bad_setting", 2, "none.json cannot be read"),
     ("run shop.py:refund --json-args shop.py", "bad_setting", 2, "not JSON"),
     ("run shop.py:refund order=8 --key seven", "key_conflict", 2, "started with other arguments"),
