@@ -27,20 +27,7 @@ local ARRAY = { __metatable = false } -- of tables that are arrays in JSON even 
 local NULL = debug.upvalueid(function() return ARRAY end, 1) -- a light userdata, which is true
 
 local env, parts = _G, {}
-local kit = {
-  array = ARRAY, null = NULL, env = env, version = version, namespace = namespace, now = 0.0, born = 0.0,
-  raw_next = raw_next, raw_pcall = raw_pcall, raw_tostring = raw_tostring, raw_load = raw_load, gsub = gsub,
-  format = format, rep = string.rep, sort = table.sort, concat = concat, unpack = table.unpack, insert = table.insert,
-  remove = table.remove, close = coroutine.close, status = coroutine.status, create = create, resume = resume,
-  sethook = sethook, traceback = debug.traceback, metatable_of = metatable_of, date = os.date, yield = yield,
-  randomseed = math.randomseed, setmetatable = raw_setmetatable, running = running,
-}
--- The globals of our own Lua; what is missing comes when it is ready.
-local base = {
-  error = error, ipairs = false, math = false, next = false, pairs = false, pcall = false, rawequal = rawequal,
-  rawget = rawget, rawlen = rawlen, select = select, setmetatable = raw_setmetatable, string = false, table = false,
-  tonumber = tonumber, tostring = false, type = type, utf8 = false,
-}
+local kit, base -- what parts of our own Lua get, and their globals: made when there is all of it, in one go
 local main -- the coroutine in which the program runs
 local deadline, allowed, overtime = nil, 0.0, false
 
@@ -178,13 +165,6 @@ function env.pcall(...)
   return caught(raw_pcall(...))
 end
 
--- What the program says on the side, until the host takes it.
-
-local function say(level, source, words)
-  part("saying").add(level, source, words)
-  kit.noisy = true
-end
-
 function env.setmetatable(t, mt)
   local old = metatable_of(t)
   if type(t) ~= "table" then
@@ -273,40 +253,52 @@ local libraries = raw_setmetatable({}, {
 
 raw_setmetatable(alc, { __index = found_in("alc"), __metatable = false })
 
+-- What the parts get: made before tables of the program are changed.
+kit = {
+  array = ARRAY, null = NULL, env = env, version = version, namespace = namespace, now = 0.0, born = 0.0, noisy = false,
+  raw_next = raw_next, raw_pcall = raw_pcall, raw_tostring = raw_tostring, raw_load = raw_load, gsub = gsub,
+  format = format, rep = string.rep, sort = table.sort, concat = concat, unpack = table.unpack, insert = table.insert,
+  remove = table.remove, close = coroutine.close, status = coroutine.status, create = create, resume = resume,
+  sethook = sethook, traceback = debug.traceback, metatable_of = metatable_of, date = os.date, yield = yield,
+  randomseed = math.randomseed, setmetatable = raw_setmetatable, running = running, part = part, checked = checked,
+  caught = caught, passed = passed, expected = expected, acts = acts, request = request, alc = alc,
+  libraries = libraries, found_in = found_in, every = EVERY, strike = strike, words = words, tostring = tostring,
+  REQUEST = REQUEST, DONE = DONE,
+}
+
 -- What is left of the globals
 
-for event, native in raw_next, metatable_of("") do
+local string, table, math, utf8, loaded, texts = string, table, math, utf8, package.loaded, metatable_of("")
+
+for event, native in raw_next, texts do
   if event ~= "__index" then
-    metatable_of("")[event] = function(one, other)
+    texts[event] = function(one, other)
       return part("strings").arithmetic(event, native, one, other)
     end
   end
 end
+texts.__metatable = false
 
-for loaded in raw_next, env.package.loaded do
-  env.package.loaded[loaded] = nil
-end
-for _, name in raw_next, { "debug", "dofile", "loadfile", "python" } do
-  env[name] = nil
-end
+env.debug, env.dofile, env.loadfile, env.python = nil, nil, nil, nil
+loaded.coroutine, loaded.debug, loaded.io, loaded.os, loaded.package, loaded.python = nil, nil, nil, nil, nil, nil
 
-for name, native in raw_next, { concat = concat, insert = kit.insert, remove = kit.remove, unpack = kit.unpack } do
-  env.table[name] = either(name, native)
-end
-env.table.sort, env.table.move = lazy("tables", "sort"), lazy("tables", "move")
-env.string.format, env.string.rep, env.string.dump = lazy("format", "format"), lazy("format", "rep"), nil
-env.math.randomseed = lazy("system", "randomseed")
+table.concat, table.insert = either("concat", concat), either("insert", kit.insert)
+table.remove, table.unpack = either("remove", kit.remove), either("unpack", kit.unpack)
+table.sort, table.move = lazy("tables", "sort"), lazy("tables", "move")
+string.format, string.rep, string.dump = lazy("format", "format"), lazy("format", "rep"), nil
+math.randomseed = lazy("system", "randomseed")
 env.tostring, env.load, env.collectgarbage = tostring, lazy("system", "load"), lazy("system", "collectgarbage")
 env.print, env.warn = lazy("saying", "print"), lazy("saying", "warn")
 env.pairs, env.xpcall, env.require = lazy("order", "pairs"), lazy("calls", "xpcall"), lazy("modules", "require")
 
 -- Libraries that come as a whole, each with its first use. What a program has put there stays.
 
-local homes, names = { coroutine = "calls", io = "system", os = "system", package = "modules" }, {}
+local names
 
 local function fill(t)
   local name = names[t]
-  for key, value in raw_next, part(homes[name])[name] do
+  local home = name == "coroutine" and "calls" or name == "package" and "modules" or "system"
+  for key, value in raw_next, part(home)[name] do
     filled(t, key, value)
   end
   unprotected(t, nil)
@@ -319,31 +311,32 @@ local shelf = {
   __metatable = false,
 }
 
-for name in raw_next, homes do
-  env[name] = raw_setmetatable({}, shelf)
-  names[env[name]] = name
+local function shelved()
+  return raw_setmetatable({}, shelf)
 end
+
+env.coroutine, env.io, env.os, env.package = shelved(), shelved(), shelved(), shelved()
+names = { [env.coroutine] = "coroutine", [env.io] = "io", [env.os] = "os", [env.package] = "package" }
 
 if wants_alc then
   env.alc = alc
 end
-metatable_of("").__metatable = false
 
-base.math = {
-  abs = math.abs, exp = math.exp, floor = math.floor, huge = math.huge, log = math.log, max = math.max, min = math.min,
-  sqrt = math.sqrt, tointeger = math.tointeger, type = math.type, ult = math.ult,
+base = {
+  error = error, ipairs = env.ipairs, next = env.next, pairs = env.pairs, pcall = env.pcall, rawequal = rawequal,
+  rawget = rawget, rawlen = rawlen, select = select, setmetatable = raw_setmetatable, tonumber = tonumber,
+  tostring = tostring, type = type,
+  math = {
+    abs = math.abs, exp = math.exp, floor = math.floor, huge = math.huge, log = math.log, max = math.max, min = math.min,
+    sqrt = math.sqrt, tointeger = math.tointeger, type = math.type, ult = math.ult,
+  },
+  string = {
+    byte = string.byte, find = string.find, format = string.format, gmatch = string.gmatch, gsub = string.gsub,
+    lower = string.lower, match = string.match, sub = string.sub,
+  },
+  table = { concat = table.concat, pack = table.pack, sort = table.sort, unpack = table.unpack },
+  utf8 = { char = utf8.char, codes = utf8.codes, len = utf8_len, offset = utf8.offset },
 }
-base.string = {
-  byte = string.byte, find = string.find, format = string.format, gmatch = string.gmatch, gsub = string.gsub,
-  lower = string.lower, match = string.match, sub = string.sub,
-}
-base.table = { concat = table.concat, pack = table.pack, sort = table.sort, unpack = table.unpack }
-base.utf8 = { char = utf8.char, codes = utf8.codes, len = utf8_len, offset = utf8.offset }
-base.ipairs, base.next, base.pairs, base.pcall, base.tostring = env.ipairs, env.next, env.pairs, env.pcall, tostring
-
-kit.part, kit.checked, kit.caught, kit.passed, kit.expected, kit.acts = part, checked, caught, passed, expected, acts
-kit.request, kit.say, kit.alc, kit.libraries, kit.found_in, kit.every = request, say, alc, libraries, found_in, EVERY
-kit.strike, kit.words, kit.tostring, kit.REQUEST, kit.DONE = strike, words, tostring, REQUEST, DONE
 
 -- The host's side
 

@@ -13,10 +13,11 @@ local LONGEST = 20000 -- bytes of a line
 local own = {}
 local said, spoken = {}, 0
 
-function own.add(level, source, line)
+local function say(level, source, line)
   local place = spoken % KEPT * 3
   said[place + 1], said[place + 2], said[place + 3] = level, source, sub(line, 1, LONGEST)
   spoken = spoken + 1
+  kit.noisy = true
 end
 
 local function joined(between, ...)
@@ -28,28 +29,28 @@ local function joined(between, ...)
 end
 
 function own.print(...)
-  kit.say("info", "alc.lua.print", joined("\t", ...))
+  say("info", "alc.lua.print", joined("\t", ...))
 end
 
 function own.warn(...)
-  kit.say("warn", "warn", joined("", ...))
+  say("warn", "warn", joined("", ...))
 end
 
 function own.write(level, ...)
-  kit.say(level, "io.write", joined("", ...))
+  say(level, "io.write", joined("", ...))
 end
 
 -- alc.log, also as alc.log.warn(message) and so on
 
 alc.log = kit.setmetatable({}, {
   __call = function(_, level, message)
-    kit.say(words(level, "alc.log: level"), "alc.log", words(message, "alc.log: message"))
+    say(words(level, "alc.log: level"), "alc.log", words(message, "alc.log: message"))
   end,
 })
 
 for _, level in ipairs({ "trace", "debug", "info", "warn", "error" }) do
   alc.log[level] = function(message)
-    kit.say(level, "alc.log", words(message, "alc.log." .. level .. ": message"))
+    say(level, "alc.log", words(message, "alc.log." .. level .. ": message"))
   end
 end
 

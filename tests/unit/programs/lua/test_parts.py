@@ -19,7 +19,7 @@ SPOILT = "for _, t in pairs({string, math, table, utf8, os}) do for k in pairs(t
 
 def kept(library: str) -> set[str]:
     """The functions of a library of which the sandbox keeps copies for its parts."""
-    found = re.search(rf"^base\.{library} = {{(.*?)}}$", SANDBOX, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^  {library} = {{(.*?)}},$", SANDBOX, re.MULTILINE | re.DOTALL)
     assert found is not None, library
     return set(re.findall(r"(\w+) = ", found[1]))
 
