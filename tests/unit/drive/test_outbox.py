@@ -318,6 +318,9 @@ async def test_closing_sends_what_is_due_and_gives_the_rest_back(store):
     stuck = Told("stuck")
     stuck.gate = asyncio.Event()
     house = House(store, stuck, clock=house.clock)
+    await house.outbox.see_to(house.clock.now())
+    while len(stuck.heard) < module.AT_ONCE:
+        await asyncio.sleep(0.01)
     await house.outbox.close(0.05)
     assert len(stuck.heard) == module.AT_ONCE
     heir = House(store, Told("stuck"), clock=house.clock)
