@@ -86,6 +86,19 @@ async def test_packages_are_used_from_code_as_the_guide_says(shop):
     assert (bad["strategy"], bad["ok"]) == ("two", False) and "not found" in bad["error"]
 
 
+async def test_only_lua_packages_are_used_from_code(shop):
+    """As the guide says; what is listed as `lua` is found, a strategy is not."""
+    folder = shop / "packages" / "hello"
+    folder.mkdir(parents=True)
+    (folder / "init.lua").write_text("return { run = function(ctx) return ctx.task end }")
+    code = "local said = {} for i, one in ipairs(alc.fork(ctx.names, ctx)) do said[i] = one.ok end return said"
+    async with opened() as host:
+        kinds = {row["name"]: row["kind"] for row in (await host.call("strategies"))["strategies"]}
+        told = await host.call("run", code=code, args={"task": "x", "names": ["hello", "reflect", "greet"]})
+    assert [kinds[name] for name in ("hello", "reflect", "greet")] == ["lua", "strategy", "python"]
+    assert told["result"] == [True, False, False]
+
+
 async def test_what_the_guide_says_in_passing_is_so():
     code = """
       alc.log("info", "words")
