@@ -30,6 +30,8 @@ def head_seal(head: Head, metrics: bytes) -> int:
 _STATES: Final = {state: crc32(state.encode()) for state in State}
 
 
+#: Why some strings are no text.
+HALF: Final = "a lone surrogate is not text"
 #: What a damaged row may raise when it is read.
 UNREADABLE: Final = (ValueError, TypeError, KeyError, AttributeError, error, msgspec.MsgspecError)
 

@@ -15,7 +15,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from everhold.core.errors import BadSetting
+from everhold.core.errors import BadSetting, BadValue
+from everhold.stores.sealed import HALF
 
 SCHEMA: Final = "everhold"
 #: A line that is dead without saying so is found within half a minute.
@@ -64,7 +65,12 @@ def named(statement: str, schema: str) -> str:
 
 
 def kept(text: str) -> str:
-    """Text without NUL, which no column can hold: the same order, and nothing is lost."""
+    """Text without NUL, which no column can hold: the same order, and nothing is lost; raises `BadValue`."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise BadValue(repr(text), HALF) from None
     if "\0" in text or "\1" in text:
         return text.replace("\1", "\1\2").replace("\0", "\1\1")
     return text

@@ -20,6 +20,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
 from everhold.core.errors import (
+    BadValue,
     EverholdError,
     ReadOnlyStore,
     StoreBusy,
@@ -245,8 +246,10 @@ def translated(error: psycopg.Error, where: str) -> EverholdError:
     state, words = error.sqlstate or "", _words(error)
     if state in ("40001", "40P01", "55P03", "57014"):
         return StoreBusy(where, 0)
-    if state in ("53100", "53200", "54000"):
+    if state in ("53100", "53200"):
         return StoreFull(where)
+    if state == "54000":  # the row of an index; only what somebody named is in one
+        return BadValue("a key or a name", f"it is too long, {words}")
     if state == "25006":
         return ReadOnlyStore(where)
     if state == "42501":

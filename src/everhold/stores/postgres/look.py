@@ -173,9 +173,9 @@ class Inbox:
     async def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return await (await self._line.execute(named(statement, self._schema), values)).fetchall()
 
-    async def noticed(self, kind: Kind | None, to: str | None) -> list[Found]:
-        """Those that people answer, or that are addressed to somebody."""
-        wanted, whom = None if kind is None else kind.value, None if to is None else kept(to)
+    async def noticed(self, kind: Kind | None, whom: str | None) -> list[Found]:
+        """Those that people answer, or that are addressed to somebody, whose name is as it is kept."""
+        wanted = None if kind is None else kind.value
         rows = await self._rows(NOTICES, wanted, wanted, whom, whom)
         kept_answers = await self._answered([row[3] for row in rows if row[4]])
         found = [(read_birth(row[0]), _query(row[1]), row[2], row[3]) for row in rows]

@@ -162,11 +162,13 @@ class PostgresStore(Lanes, Upkeep):
     async def inbox(
         self, *, kind: Kind | None, to: str | None, limit: int
     ) -> builtins.list[tuple[Birth, Query, float]]:
+        whom = None if to is None else kept(to)
+
         async def act(line: Line) -> builtins.list[look.Found]:
             await line.execute(_SNAPSHOT)
             inbox = look.Inbox(line, self.schema)
-            found = await inbox.noticed(kind, to)
-            if to is None:
+            found = await inbox.noticed(kind, whom)
+            if whom is None:
                 found += await inbox.unnoticed(kind, limit)
             await line.execute("COMMIT")
             return found

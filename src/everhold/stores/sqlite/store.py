@@ -33,7 +33,7 @@ from everhold.core.query import ANSWERABLE, Kind, Query
 from everhold.core.session import Birth, Head, SessionId, State
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import LOOK_EVERY, Change, Effect, Filter, Letter, Problem, Progress, Record, Summary, Worker
-from everhold.stores.sealed import UNREADABLE, read_delivery, read_head
+from everhold.stores.sealed import HALF, UNREADABLE, read_delivery, read_head
 from everhold.stores.sqlite import attach, verify
 from everhold.stores.sqlite.file import Place, connect, prepare, translated
 from everhold.stores.sqlite.group import Group, newer
@@ -459,6 +459,8 @@ class SQLiteStore(Lanes, Upkeep):
         except sqlite3.Error as error:
             found = newer(self._connection, self.where) or translated(error, self.where)
             raise Busy(found) if found.code == "store_busy" else found from None
+        except UnicodeEncodeError as error:  # somebody looks for it; what is there can be read
+            raise BadValue(repr(error.object), HALF) from None
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 
