@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import BadArguments, KeyConflict, UnknownNode
+from everhold.core.errors import BadArguments, KeyConflict, SessionEnded, UnknownNode
 from everhold.core.graph import text
 from everhold.core.message import user
 from everhold.core.turn import Answered, TurnCancelled
@@ -210,6 +210,28 @@ async def test_a_turn_is_cancelled_and_the_conversation_goes_on():
         assert cancelled.outcome == TurnCancelled("enough")
         assert (await session.send("quick")).text == "Here."
         assert words(await session.history()) == ["slow", "quick", "Here."]
+
+
+async def test_whoever_cancels_a_turn_of_a_session_that_ends_meanwhile_is_told():
+    """He does not wait for a turn that will never settle."""
+    asked = asyncio.Event()
+
+    async def slow(query):
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with opened(llm=slow) as runtime:
+        session = await runtime.session(echo, "chat")
+        sending = asyncio.ensure_future(session.send("slow"))
+        await asked.wait()
+
+        async def ended(session_id, said):
+            await runtime.cancel(session_id, "over")
+
+        runtime._say = ended
+        for waiting in (session.cancel_turn("enough"), sending):
+            with pytest.raises(SessionEnded):
+                await asyncio.wait_for(waiting, 60)
 
 
 async def test_going_back_hides_what_came_after_and_deletes_nothing():

@@ -212,6 +212,9 @@ class AgentSession(Framing, Waiting):
                 if len(turns) >= number:
                     settled = turns[number - 1]
                     return Turn(self.id, settled.input, settled, text=self._reading.words(settled.input))
+                head = self._reading.head
+                if head is not None and head.ended:
+                    raise SessionEnded(self.id, head.state, "held a conversation with")
                 await asyncio.wait([change], timeout=1.0)
 
     async def branch(self, to: str | None) -> None:
