@@ -29,8 +29,8 @@ from everhold.ports.store import LOOK_EVERY, Record
 log = logging.getLogger("everhold")
 
 AT_ONCE: Final = 100
-#: How many times longer than a look took the news of others can wait for the next one.
-PEACE: Final = 3
+#: How many times longer than a look takes the news of others can wait for the next one.
+PEACE: Final = 10
 #: Seconds after which the row of a worker that died is forgotten.
 MOURNING: Final = 86_400.0
 
@@ -167,18 +167,9 @@ class Caretaker:
             self._sessions.drop(live)
         look = look or self._poked.is_set()  # somebody called while nobody was listening
         self._poked.clear()  # before looking: what happens meanwhile is looked at next
-        if look and await self._look():
+        if look and await self.move():
             return True
         return await self._rest()
-
-    async def _look(self) -> bool:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        try:
-            return await self.move()
-        finally:
-            took = loop.time() - began
-            self._rested = began + took + min(took * PEACE, LOOK_EVERY)
 
     async def _rest(self) -> bool:
         """Sleep until something may have happened; returns whether it did."""
@@ -224,7 +215,7 @@ class Caretaker:
 
     async def move(self) -> bool:
         """Move the sessions whose time has come; returns whether to look again at once."""
-        store = self._sessions.store
+        store, began = self._sessions.store, asyncio.get_running_loop().time()
         self._looked = now = self._clock.now()
         found = await self._dispatch.census()
         self.living = found.living
@@ -234,6 +225,8 @@ class Caretaker:
         orphans = await store.orphans(set(found.living))
         skipped = len(self._skip)
         due = await store.due(now, AT_ONCE + skipped)
+        looked = asyncio.get_running_loop().time()
+        self._rested = looked + min((looked - began) * PEACE, LOOK_EVERY)
         moved = len(due) == AT_ONCE + skipped
         if not moved:  # these are all: others that were skipped have moved since
             self._skip = {each: self._skip[each] for each in (*orphans, *due) if each in self._skip}

@@ -111,3 +111,18 @@ async def test_whatever_keeps_a_process_from_saying_that_it_lives_it_says_so_aga
                 clock.advance(TTL)
                 await asyncio.sleep(0.001)
     assert "could not say that it lives" in caplog.text
+
+
+async def test_the_news_of_others_can_wait_and_a_call_cannot():
+    """However much others write, there is time for work between two looks; what is due or called for is not kept waiting."""
+    clock = ManualClock()
+    async with Runtime(MemoryStore(), clock=clock, recover=False) as runtime:
+        caretaker = runtime._caretaker
+        assert await caretaker.move() is False
+        caretaker._rested = asyncio.get_running_loop().time() + 600
+        await asyncio.wait_for(caretaker._in_peace(clock.now()), 60)
+        waiting = asyncio.create_task(caretaker._in_peace(None))
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        caretaker.poke()
+        await asyncio.wait_for(waiting, 60)
