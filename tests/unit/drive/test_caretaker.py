@@ -114,7 +114,7 @@ async def test_whatever_keeps_a_process_from_saying_that_it_lives_it_says_so_aga
 
 
 async def test_the_news_of_others_can_wait_and_a_call_cannot():
-    """However much others write, there is time for work between two looks; what is due or called for is not kept waiting."""
+    """However much others write, there is time for work between two looks; what is due or called for does not wait."""
     clock = ManualClock()
     async with Runtime(MemoryStore(), clock=clock, recover=False) as runtime:
         caretaker = runtime._caretaker
