@@ -29,7 +29,7 @@ demo: $(VENV)/base.stamp ## a program that you may kill, in two minutes
 test: setup ## everything: check, all tests, the loop on every Python found
 	@$(SIDE_BY_SIDE) cover $(CHECKS)
 	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not soak and not alone" --ignore=tests/unit/core
-	$(PYTEST) -n 0 -m "alone and not soak" || [ $$? -eq 5 ]
+	$(PYTEST) -n 0 -m "alone and not soak" $$(grep -rl --include='*.py' mark.alone tests)
 	@$(MAKE) --no-print-directory test-pythons
 
 check: setup ## format, lint, types, layers, docs freshness, sizes; under 30 s

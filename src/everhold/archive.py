@@ -14,7 +14,6 @@ import sys
 import tempfile
 from asyncio.subprocess import PIPE
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from importlib.metadata import version as installed
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -368,6 +367,8 @@ def version() -> str:
     """The version of everhold that runs here."""
     global _found_version
     if not _found_version:
+        from importlib.metadata import version as installed
+
         try:
             _found_version = installed("everhold")
         except Exception:  # run from a folder that was not installed

@@ -6,7 +6,6 @@ runtime gives them, with `Model(…, extra_headers={…})`.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Final
 
 from everhold.core.errors import AnswerFailed
@@ -38,6 +37,8 @@ def refuse_unknown(name: str) -> None:
     """Raise `AnswerFailed` for an option that no provider knows."""
     if name in OPTIONS or name.startswith(PREFIXES):
         return
+    from difflib import get_close_matches
+
     close = get_close_matches(name, OPTIONS, 1)
     meant = f"did you mean {close[0]}?" if close else "what only your server knows goes into extra_body"
     raise AnswerFailed(f"there is no option {name!r} for a model; {meant}", "bad_option")

@@ -12,7 +12,6 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -166,6 +165,8 @@ def _refuse_unknown(name: Name) -> None:
     try:
         infer_provider_class(name.provider)
     except ValueError:
+        from difflib import get_close_matches
+
         close = get_close_matches(name.provider, KEYS, 1)
         more = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(KEYS)}"
         raise BadSetting("llm", f"there is no provider {name.provider!r}{more}") from None
