@@ -28,17 +28,15 @@ import msgspec
 
 from everhold.core.errors import BadSetting, NotAllowed, UnknownProgram
 from everhold.packages.settings import home
+from everhold.programs.lua.look import Look, is_settled, look
 
 log = logging.getLogger("everhold")
 
 FILE: Final = "trust.json"
-#: Nanoseconds in which a file may change twice and look the same: so fresh a one is not remembered.
-_TICK: Final = 100_000_000
 
-_Look = tuple[int, ...]
-_read_marks: dict[str, tuple[_Look, list[Mark]]] = {}  # what was read, by what the file system said of the file
-_fingerprints: dict[str, tuple[dict[str, _Look], str]] = {}
-_places: dict[str, tuple[_Look, str]] = {}
+_read_marks: dict[str, tuple[Look, list[Mark]]] = {}  # what was read, by what the file system said of the file
+_fingerprints: dict[str, tuple[dict[str, Look], str]] = {}
+_places: dict[str, tuple[Look, str]] = {}
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -61,8 +59,9 @@ def trusted(package: Path) -> bool:
         log.warning("no package is trusted: %s", error)
         return False
     try:
-        path = _real(str(package))
-        return any(mark.path == path and fingerprint(path) == mark.digest for mark in found)
+        there = os.stat(package)
+        path = _real(str(package), look(there))
+        return any(mark.path == path and fingerprint(path, there) == mark.digest for mark in found)
     except (NotAllowed, OSError):
         return False
 
@@ -92,10 +91,13 @@ def marks() -> list[tuple[Mark, bool]]:
     return [(mark, trusted(Path(mark.path))) for mark in sorted(_read(_file()), key=lambda mark: mark.path)]
 
 
-def fingerprint(path: str | Path) -> str:
-    """One fingerprint of all files of a package; raises `NotAllowed` for links that leave it."""
+def fingerprint(path: str | Path, there: os.stat_result | None = None) -> str:
+    """One fingerprint of all files of a package; raises `NotAllowed` for links that leave it.
+
+    `there` is what the file system says of the path, where somebody has asked already.
+    """
     path, now = os.fspath(path), time.time_ns()
-    files = _looked_at(path)
+    files = _looked_at(path, there or os.stat(path))
     known = _fingerprints.get(path)
     if known is not None and known[0] == files:
         return known[1]
@@ -103,20 +105,19 @@ def fingerprint(path: str | Path) -> str:
     for name in sorted(files, key=lambda name: name.split("/")):
         text = Path(root, name).read_bytes()
         whole.update(f"{name}\0{len(text)}\0".encode() + text)
-    if all(_is_settled(look, now) for look in files.values()):
+    if all(is_settled(seen, now) for seen in files.values()):
         _fingerprints[path] = files, whole.hexdigest()
     return whole.hexdigest()
 
 
-def _looked_at(path: str) -> dict[str, _Look]:
+def _looked_at(path: str, there: os.stat_result) -> dict[str, Look]:
     """What the file system says of each file of a package, by its name there."""
-    found = os.stat(path)
-    if not stat.S_ISDIR(found.st_mode):
-        return {os.path.basename(path): _look(found)}
+    if not stat.S_ISDIR(there.st_mode):
+        return {os.path.basename(path): look(there)}
     return dict(_files(path, path, ""))
 
 
-def _files(package: str, folder: str, prefix: str) -> Iterator[tuple[str, _Look]]:
+def _files(package: str, folder: str, prefix: str) -> Iterator[tuple[str, Look]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
@@ -126,7 +127,7 @@ def _files(package: str, folder: str, prefix: str) -> Iterator[tuple[str, _Look]
             if entry.is_dir(follow_symlinks=False):
                 yield from _files(package, entry.path, f"{prefix}{entry.name}/")
             elif entry.is_file():
-                yield prefix + entry.name, _look(entry.stat())
+                yield prefix + entry.name, look(entry.stat())
 
 
 def _refuse_leaving(link: os.DirEntry[str], package: str) -> None:
@@ -136,23 +137,12 @@ def _refuse_leaving(link: os.DirEntry[str], package: str) -> None:
         raise NotAllowed(f"{link.path} is a link to a folder", "Put a copy there instead of the link.")
 
 
-def _real(path: str) -> str:
+def _real(path: str, seen: Look) -> str:
     """Where a package really is. It is followed there again if what the path leads to is another, or has changed."""
-    look = _look(os.stat(path))
     known = _places.get(path)
-    if known is None or known[0] != look:
-        known = _places[path] = look, os.path.realpath(path)
+    if known is None or known[0] != seen:
+        known = _places[path] = seen, os.path.realpath(path)
     return known[1]
-
-
-def _look(found: os.stat_result) -> _Look:
-    """By what a change of a file is seen. Its last number cannot be chosen by anybody."""
-    return found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _is_settled(look: _Look, now: int) -> bool:
-    """Whether the file had changed long enough ago that every change from now on is seen."""
-    return now - look[-1] > _TICK
 
 
 # ---- the file
@@ -172,21 +162,21 @@ def _read(file: Path) -> list[Mark]:
     place, now = str(file), time.time_ns()
     known = _read_marks.get(place)
     try:
-        if known is not None and known[0] == _look(os.stat(place)):
+        if known is not None and known[0] == look(os.stat(place)):
             return known[1]
         with file.open("rb") as source:
-            look = _look(os.fstat(source.fileno()))
+            seen = look(os.fstat(source.fileno()))
             text = source.read()
     except FileNotFoundError:
         return []
     except OSError as error:
         raise BadSetting(place, f"it cannot be read: {error.strerror}") from None
-    _, _, mode, owner, *_ = look
+    _, _, mode, owner, *_ = seen
     if mode & (stat.S_IWGRP | stat.S_IWOTH) or owner not in (os.getuid(), 0):
         raise BadSetting(place, f"others may write it; look at it, then chmod 600 {file}")
     marks = _decoded(place, text)
-    if _is_settled(look, now):
-        _read_marks[place] = look, marks
+    if is_settled(seen, now):
+        _read_marks[place] = seen, marks
     return marks
 
 

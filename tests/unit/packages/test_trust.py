@@ -11,6 +11,7 @@ import pytest
 from everhold.core.errors import BadSetting, NotAllowed, UnknownProgram
 from everhold.packages import trust as room
 from everhold.packages.trust import fingerprint, marks, trust, trusted, untrust
+from everhold.programs.lua.look import TICK
 
 
 @pytest.fixture(autouse=True)
@@ -84,12 +85,12 @@ def test_a_change_that_keeps_size_and_time_is_seen(package: Path) -> None:
 def test_what_changed_a_moment_ago_is_read_again(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one tick of the file system's clock a file can change twice and look the same."""
     same = os.stat(package / "init.lua")
-    monkeypatch.setattr(room, "_look", lambda found: (0, 0, 0, os.getuid(), 0, 0, same.st_ctime_ns))
-    monkeypatch.setattr(room.time, "time_ns", lambda: same.st_ctime_ns + room._TICK)
+    monkeypatch.setattr(room, "look", lambda found: (0, 0, 0, os.getuid(), 0, 0, same.st_ctime_ns))
+    monkeypatch.setattr(room.time, "time_ns", lambda: same.st_ctime_ns + TICK)
     first = fingerprint(package)
     (package / "init.lua").write_text("return 1")
     second = fingerprint(package)
-    monkeypatch.setattr(room.time, "time_ns", lambda: same.st_ctime_ns + room._TICK + 1)
+    monkeypatch.setattr(room.time, "time_ns", lambda: same.st_ctime_ns + TICK + 1)
     third = fingerprint(package)
     (package / "init.lua").write_text("return 2")
     assert (first != second, second == third, third == fingerprint(package)) == (True, True, True)

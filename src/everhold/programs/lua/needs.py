@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from everhold.programs.lua.look import Look, look
 from everhold.programs.lua.root import Root
 
 _COMMENT: Final = re.compile(r"--\[(=*)\[.*?\]\1\]|--[^\n]*", re.DOTALL)
 _REQUIRE: Final = re.compile(r"""\brequire\b(?:\s*\(?\s*(["'])([A-Za-z0-9_-]+)[A-Za-z0-9_.-]*\1)?""")
 _BY_NAME: Final = re.compile(r"\balc\s*\.\s*(fork|pipe|eval)\b")
-_seen: dict[Path, tuple[tuple[int, int, int], frozenset[str] | None]] = {}  # what files need, by their times and size
+_seen: dict[Path, tuple[Look, frozenset[str] | None]] = {}  # what files need
 
 
 def closed(package: Path, roots: tuple[str, ...], trusted: Callable[[Path], bool]) -> bool:
@@ -31,11 +33,11 @@ def closed(package: Path, roots: tuple[str, ...], trusted: Callable[[Path], bool
         known.add(place)
         if not trusted(place):
             return False
-        for file in _sources(place):
-            needed = _needs(file)
+        for file, found in _sources(place):
+            needed = _needs(file, look(found))
             if needed is None:
                 return False
-            waiting += [found for name in needed if (found := _located(name, roots)) is not None]
+            waiting += [other for name in needed if (other := _located(name, roots)) is not None]
     return True
 
 
@@ -49,18 +51,19 @@ def _located(name: str, roots: tuple[str, ...]) -> Path | None:
     return None
 
 
-def _sources(place: Path) -> Iterator[Path]:
-    return iter([place]) if os.path.isfile(place) else place.rglob("*.lua")
+def _sources(place: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    found = os.stat(place)
+    if not stat.S_ISDIR(found.st_mode):
+        return iter([(place, found)])
+    return ((file, os.stat(file)) for file in place.rglob("*.lua"))
 
 
-def _needs(file: Path) -> frozenset[str] | None:
+def _needs(file: Path, seen: Look) -> frozenset[str] | None:
     """The first names of all that a file requires; None if it does not say."""
-    found = os.stat(file)
-    look = found.st_ctime_ns, found.st_mtime_ns, found.st_size
     known = _seen.get(file)
-    if known is None or known[0] != look:
+    if known is None or known[0] != seen:
         text = _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
-        known = _seen[file] = look, _read(text)
+        known = _seen[file] = seen, _read(text)
     return known[1]
 
 

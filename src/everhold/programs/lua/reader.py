@@ -2,8 +2,9 @@
 
 Rules
   1. The roots are looked through in their order; `root.py` says what is where in one.
-  2. Files are read when they are required, and again on replay: what is on the disk is the program, as for Python.
-     A state has each of them once. What programs are told of files are their names in the root, never whole paths.
+  2. Files are looked at when they are required, and again on replay: what is on the disk is the program, as for
+     Python. They are read if they have changed. A state has each of them once. What programs are told of files are
+     their names in the root, never whole paths.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ from __future__ import annotations
 import errno
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from everhold.programs.lua.look import Look, is_settled, look
 from everhold.programs.lua.root import Root
 
 #: The largest file that is read, in bytes.
 LARGEST: Final = 4 * 2**20
+
+#: How many texts are remembered, and how long one of them may be, in bytes.
+_MANY, _SMALL = 256, 64 * 2**10
+_known: dict[Path, tuple[Look, bytes]] = {}
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
@@ -43,6 +50,19 @@ def find(name: str, roots: tuple[str, ...], allowed: Callable[[Path], bool] | No
 
 def source(path: Path) -> bytes:
     """A file's text as Lua wants it: without a byte order mark, and with a first line for the shell made a comment."""
+    seen, now = look(os.stat(path)), time.time_ns()
+    known = _known.get(path)
+    if known is not None and known[0] == seen:
+        return known[1]
+    text = _text(path)
+    if len(text) <= _SMALL and is_settled(seen, now):
+        if len(_known) >= _MANY:
+            _known.clear()
+        _known[path] = seen, text
+    return text
+
+
+def _text(path: Path) -> bytes:
     read = _bytes(path)
     if len(read) > LARGEST:
         return b"error('this file is too large to be loaded', 0)"

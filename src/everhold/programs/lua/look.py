@@ -1,0 +1,21 @@
+"""By what a change of a file is seen without reading it: what the file system says of it."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+Look = tuple[int, ...]
+
+#: Nanoseconds in which a file may change twice and look the same: so fresh a one is not remembered.
+TICK: Final = 100_000_000
+
+
+def look(found: os.stat_result) -> Look:
+    """What a file looks like. The last number cannot be chosen by anybody."""
+    return found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def is_settled(seen: Look, now: int) -> bool:
+    """Whether the file had changed long enough ago that every change from now on is seen."""
+    return now - seen[-1] > TICK
