@@ -179,9 +179,18 @@ class Voice(Observer):
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
+        self._heard = True
         self.gave_up = False  # whether calls did not end in time
 
     def say(self, event: str, text: str, session_id: str | None = None, **facts: Any) -> None:
+        """Print it; where nobody reads any more, the work goes on in silence."""
+        if self._heard:
+            try:
+                self._print(event, text, session_id, facts)
+            except OSError:
+                self._heard = False
+
+    def _print(self, event: str, text: str, session_id: str | None, facts: dict[str, Any]) -> None:
         if self._as_json:
             named = {} if session_id is None else {"session_id": session_id}
             return json_out({"at": round(time.time(), 3), "event": event, "text": text, **named, **facts})

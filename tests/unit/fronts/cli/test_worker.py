@@ -1,12 +1,13 @@
 """`everhold worker`: what it prints, how it exits, and what it refuses."""
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
 
 from everhold.core.errors import BadSetting
-from everhold.fronts.cli.worker import _limits
+from everhold.fronts.cli.worker import Voice, _limits
 from everhold.fronts.wire import Exit
 from everhold.workers import Limits
 
@@ -105,3 +106,19 @@ def test_limits_of_the_command_line() -> None:
     assert found == Limits(session=2, program={"refund": 3}, tool={"llm": 4, "shop:pay": 1})
     with pytest.raises(BadSetting):
         _limits(("session=-1",))
+
+
+def test_a_worker_whom_nobody_hears_any_more_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever read its output has gone: it is silent from then on, and no work fails for that."""
+    said: list[str] = []
+
+    def echo(words: str) -> None:
+        said.append(words)
+        raise BrokenPipeError
+
+    monkeypatch.setattr("everhold.fronts.cli.worker.click.echo", echo)
+    voice = Voice(as_json=False)
+    with voice.hearing_warnings():
+        voice.say("completed", "", "s-1")
+        logging.getLogger("everhold").warning("something")
+    assert len(said) == 1
