@@ -5,6 +5,7 @@ import json
 import logging
 
 import pytest
+from msgspec import to_builtins
 
 from everhold import hooks
 from everhold.core.errors import AnswerConflict, BadArguments, PluginFailed, UnknownPlugin, UnknownProgram
@@ -13,6 +14,7 @@ from everhold.core.query import Kind, Usage
 from everhold.core.tool import Confirm, Deny, Later
 from everhold.core.turn import Answered, Settled, TurnAborted
 from everhold.drive.agent.agent import Agent
+from everhold.drive.deed import Feed
 from everhold.hooks import (
     Abort,
     AddMessages,
@@ -286,6 +288,19 @@ async def test_before_store_sees_what_people_and_hosts_answer():
         turn = await session.turn(turn.input_id)
         assert "hush" not in repr(await runtime.store.load(session.id))
         assert (turn.outcome.error, told(await session.history())) == ("***, no words", ["***, it came"])
+
+
+async def test_before_store_sees_what_comes_through_the_intake():
+    """Whoever put it there had no agent at hand: a trigger, a process, another front."""
+    plugin = made("before_store", lambda self, value: json.loads(json.dumps(value).replace("secret", "***")))
+    async with opened(llm=Scripted("Done.")) as runtime:
+        session = await runtime.session(held(plugin), "c")
+        await runtime.on("told", Feed("c"))
+        await runtime.emit("told", "a secret", key="1")
+        while not await session.turns():
+            await asyncio.sleep(0.01)
+        assert "secret" not in json.dumps(to_builtins(await rows(runtime, session.id)))
+        assert text((await session.history())[0].content) == "a ***"
 
 
 async def test_before_store_sees_an_answer_that_waited(tmp_path):

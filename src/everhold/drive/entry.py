@@ -10,13 +10,14 @@ An item that cannot be said to an agent fails, with a code and the reason; the o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
 
-from everhold.core.codec import JSON, dumps
+from everhold.core.codec import JSON, dumps, plain
+from everhold.core.errors import EverholdError
 from everhold.core.graph import blocks, brief
 from everhold.core.intake import MOST, Boundary, Intake, Item, ItemKind, Lane, Slot, When
 
@@ -69,15 +70,18 @@ def cancels(item: Item) -> bool:
     return item.kind is ItemKind.COMMAND and isinstance(item.body, dict) and item.body.get("do") == CANCEL_TURN
 
 
-def plan(items: Sequence[Item], turn: int | None) -> Plan:
-    """What to say: `turn` is the one under way, or None."""
+def plan(items: Sequence[Item], turn: int | None, keep: Callable[[JSON], JSON] | None = None) -> Plan:
+    """What to say: `turn` is the one under way, or None; `keep` says how the agent wants it written down."""
     entries: list[Entry] = []
     failed: list[tuple[Item, JSON]] = []
     for item in items:
         try:
-            entries.append(Entry(_said(item, turn), (item,)))
+            said = _said(item, turn)
+            entries.append(Entry(said if keep is None else _kept(said, keep), (item,)))
         except Malformed as error:
             failed.append((item, {"code": "bad_input", "message": str(error)}))
+        except EverholdError as error:
+            failed.append((item, {"code": error.code, "message": str(error)}))
     if turn is None and len(entries) > 1:
         entries = [_together(entries)]
     return Plan(entries, failed)
@@ -92,6 +96,13 @@ def _said(item: Item, turn: int | None) -> dict[str, JSON] | None:
         if item.kind is ItemKind.INPUT and item.boundary is Boundary.BEFORE_COMPLETION:
             said["boundary"] = item.boundary.value
     return said
+
+
+def _kept(said: dict[str, JSON] | None, keep: Callable[[JSON], JSON]) -> dict[str, JSON] | None:
+    """What is said, as it is written down: whoever put it there may not have had the agent at hand."""
+    if said is None or "content" not in said:
+        return said
+    return {**said, "content": brief(plain(keep(blocks(said["content"])), "the input"))}
 
 
 def _command(item: Item, turn: int | None) -> dict[str, JSON] | None:

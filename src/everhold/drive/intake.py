@@ -226,10 +226,10 @@ class Drain:
         held = await self._store.intake(live.id, claim)
         if held is None:
             return False
-        released = False
+        released, keep = False, getattr(live.execution, "keep", None)
         try:
             for one in held.claims:
-                released = await self._hand_over(live, held, one, plan(one.items, turn))
+                released = await self._hand_over(live, held, one, plan(one.items, turn, keep))
         finally:
             if held.left or not (released or held.keeps):
                 await asyncio.shield(self._store.intake(live.id, functools.partial(_give_back, held)))

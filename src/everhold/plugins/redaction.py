@@ -4,6 +4,7 @@
 
 What is not written down nobody sees: not the model, not people, and not the tool that the model calls with it. What
 people and hosts answer is kept without secrets, too; where the agent is not, it waits as it was given until it is.
+What waits in the intake stays there as it was given, also when it has entered: until it is vacuumed.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 import pytest
 
+from everhold.core.errors import PluginFailed
 from everhold.core.intake import Boundary, Intake, Item, ItemKind, Slot, When
 from everhold.drive.entry import enters, joined, plan
 
@@ -99,3 +100,28 @@ def test_which_inputs_are_one_turn():
     assert count(Slot.ALONE, Slot.JOIN) == 1
     assert count(*[Slot.JOIN] * 70) == 64
     assert count() == 64
+
+
+def test_what_enters_is_written_down_as_the_agent_wants_it():
+    """Each item by itself, also of those that are one turn; commands say nothing that could be changed."""
+    items = [Item(name, ItemKind.INPUT, {"content": f"{name} secret"}, slot=Slot.JOIN) for name in ("a", "b")]
+
+    def keep(value):
+        return [{**block, "text": block["text"].replace("secret", "***")} for block in value]
+
+    (entry,) = plan(items, None, keep).entries
+    assert [block["text"] for block in entry.said["content"]] == ["a ***", "b ***"]
+    assert entry.said["parts"] == [["a", 1], ["b", 1]]
+    (entry,) = plan([Item("c", ItemKind.COMMAND, {"do": "compact", "reason": "x"})], None, keep).entries
+    assert entry.said == {"do": "compact", "reason": "x", "id": "c"}
+    assert plan([Item("d", ItemKind.COMMAND, {"do": "cancel_turn", "turn": 1})], None, keep).entries[0].said is None
+
+
+def test_what_the_agent_cannot_write_down_fails():
+    """Nothing of it is written, and whoever asks is told why."""
+
+    def keep(value):
+        raise PluginFailed("careful", "before_store", "no")
+
+    found = plan([Item("a", ItemKind.INPUT, {"content": "x"})], None, keep)
+    assert found.entries == [] and found.failed[0][1]["code"] == "plugin_failed"
