@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+import everhold.blocking  # pytester takes away what is first imported in its tests
+import everhold.fronts.cli.move
+import everhold.fronts.cli.run  # noqa: F401
 from everhold.fronts.cli.app import main
 
 pytest_plugins = ["pytester"]
@@ -16,12 +19,13 @@ async def quiz(ctx: everhold.Context) -> str:
     answer = await ctx.llm("How old is the sea?")
     return answer.upper()
 """
-RUN = ("-p", "everhold.testing.plugin", "-p", "no:randomly", "-p", "no:cacheprovider", "-n0", "tests")
+RUN = ("-p", "everhold.testing.plugin", "-p", "no:cacheprovider", "tests")
 
 
 @pytest.fixture
-def exported(pytester: pytest.Pytester) -> Path:
+def exported(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the program, and a test made of one of its sessions."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     folder = pytester.path
     (folder / "quiz.py").write_text(QUIZ)
     (folder / "answers.json").write_text('["very"]')

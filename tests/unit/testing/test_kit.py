@@ -144,10 +144,17 @@ def test_wrong(everhold):
 """
 
 
-def test_the_fixture_fails_what_does_not_replay(pytester: pytest.Pytester) -> None:
+@pytest.fixture
+def bare(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Runs pytest without the plugins that happen to be here."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    return pytester
+
+
+def test_the_fixture_fails_what_does_not_replay(bare: pytest.Pytester) -> None:
     """The test itself fails, with the step and the line; one that failed already is not told twice."""
-    pytester.makepyfile(TEST)
-    done = pytester.runpytest_subprocess("-p", "everhold.testing.plugin", "-p", "no:randomly", "-n0")
+    bare.makepyfile(TEST)
+    done = bare.runpytest_subprocess("-p", "everhold.testing.plugin", "-p", "no:cacheprovider")
     done.assert_outcomes(passed=1, failed=3)
     done.stdout.fnmatch_lines(
         [
@@ -170,9 +177,9 @@ def test_jumbled(everhold):
 """
 
 
-def test_what_depends_on_the_hash_seed_is_found_in_a_fresh_process(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(test_sets=SETS)
-    failed = pytester.runpytest_subprocess("-p", "everhold.testing.plugin", "-n0", "--everhold-fresh")
+def test_what_depends_on_the_hash_seed_is_found_in_a_fresh_process(bare: pytest.Pytester) -> None:
+    bare.makepyfile(test_sets=SETS)
+    failed = bare.runpytest_subprocess("-p", "everhold.testing.plugin", "-p", "no:cacheprovider", "--everhold-fresh")
     failed.assert_outcomes(failed=1)
     failed.stdout.fnmatch_lines(
         ["*jumbled is not the same in a process with another hash seed:", "*step 0, q-0: recorded *Which of {*"]
