@@ -61,6 +61,7 @@ class Gate:
 
     def __init__(self, concurrency: int, limits: Limits) -> None:
         self.concurrency, self._limits = concurrency, limits
+        self._named = bool(limits.program or limits.tool)
         self._waiting: OrderedDict[str, list[tuple[Job, asyncio.Future[None]]]] = OrderedDict()
         self._running: Counter[tuple[str, str]] = Counter()  # jobs that run, by kind of limit and name
         self._sessions: Counter[str] = Counter()
@@ -168,6 +169,8 @@ class Gate:
 
     def _places(self, job: Job) -> list[tuple[str, str]]:
         """The limits that concern a job."""
+        if not self._named:
+            return []
         return [
             (kind, name)
             for kind, whole, limits in (
