@@ -25,7 +25,7 @@ from everhold.runtime import Runtime
 from everhold.stores.choice import store as store_at
 
 AT_ONCE = 32
-LOOK = 0.02
+LOOK = 0.05
 POLL = 0.005
 LEFT = "SELECT 1 FROM everhold.sessions_v WHERE state IN ('running', 'paused') LIMIT 1"
 began: list[float] = []  # when this process first did something in a slice

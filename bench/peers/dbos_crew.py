@@ -15,7 +15,7 @@ from bench import speak, work
 QUEUE = "bench"
 AT_ONCE = 32
 POLL = 0.005
-LOOK = 0.02
+LOOK = 0.05
 LEFT = "SELECT 1 FROM dbos.workflow_status WHERE status IN ('ENQUEUED', 'PENDING') LIMIT 1"
 began: list[float] = []
 
