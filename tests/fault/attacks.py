@@ -327,6 +327,12 @@ TABLE = (
         (REFUSED, SPINNING),
         "local i = 0 while true do i = i + 1 alc.state.set('k' .. i, i) end",
     ),
+    Attack(
+        "much state",
+        Bite.FLOODS,
+        (LARGE, SPINNING, MEMORY),
+        'local x = ("x"):rep(1000000) for i = 1, 200 do alc.state.set("k" .. i, x .. i) end return 1',
+    ),
     Attack("forks", Bite.CONFUSES, (ERROR, COMPLETED), "return alc.fork({'bomb', 'bomb'}, {}, {on_error = 'abort'})"),
     Attack("questions", Bite.HANGS, (PAUSED,), "while true do alc.llm('one more?') end"),
     Attack("numbers", Bite.CONFUSES, (COMPLETED,), "return {0/0, 1/0, -1/0}"),

@@ -6,7 +6,8 @@ order, and ends when the socket closes. Nothing that a program does here reaches
 Rules
   1. One order at a time. What it holds can be made again from the journal, so the least recently used is let go when
      there are too many or they grow too large: whoever asks for it is told that it is gone.
-  2. What a program says is measured before it is sent; too much of it is the program's end, not the reader's.
+  2. What a program says is measured before it is sent; too much of it is the program's end, not the reader's. So is
+     what it reads and writes of durable values between two questions, if it is more than a state holds.
   3. An advance that takes far too long ends the process even if nobody is left who would.
 """
 
@@ -45,6 +46,7 @@ class Held:
     def __init__(self, execution: Any, meter: Metrics | None) -> None:
         self.execution = execution
         self.size = 0
+        self.moved = 0  # bytes that went to and fro since the store alone is asked: all of it lands in one commit
         self._meter = meter
         self._opened: dict[int, Query] = {}
 
@@ -117,7 +119,7 @@ class Server:
             if bodies and (size > SLICE or index == last or monotonic() - since > _BREATH):
                 self._send(_told(bodies, more=True))
                 bodies, size, since = [], 0, self._now()
-            body, ended = self._step(held, step_of(raw))
+            body, ended = self._step(held, raw)
             bodies.append(body)
             size += len(body)
             if ended:
@@ -127,14 +129,22 @@ class Server:
         self._send(_told(bodies, more=False))
         self._weigh(number)
 
-    def _step(self, held: Held, step: Step) -> tuple[bytes, bool]:
+    def _step(self, held: Held, raw: msgspec.Raw) -> tuple[bytes, bool]:
         """One advance: what was said, encoded, and whether the program ended."""
+        step = step_of(raw)
         reply = held.advance(step)
         body = encode(reply)
-        if len(body) > self._limits.largest:
-            error = TooLarge(len(body), self._limits.largest)
+        size, largest = len(body), self._limits.largest
+        if held.moved:
+            held.moved += len(bytes(raw)) + size
+        if size > largest or held.moved > self._limits.memory:
+            error = TooLarge(size, largest) if size > largest else TooLarge(held.moved, self._limits.memory)
             reply = Reply([], [], None, Raised(f"TooLarge: {error}", error.code, "", step[0]), None)
             body = encode(reply)
+        if Kind.STATE not in [query.kind for query in reply.asked]:
+            held.moved = 0
+        elif not held.moved:
+            held.moved = size
         return body, reply.outcome is not None
 
     def _now(self) -> float:

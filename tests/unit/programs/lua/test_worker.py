@@ -16,7 +16,7 @@ from everhold.core.budget import Budget
 from everhold.core.errors import BadArguments
 from everhold.core.journal import Reply
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Query
+from everhold.core.query import Answer, Kind, Query
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.core.status import Returned
 from everhold.programs.lua.frame import (
@@ -49,6 +49,7 @@ class Echo:
         if "refuse" in birth.args:
             raise BadArguments("echo", "it does not want to")
         self.memory = birth.args.get("memory", 1)
+        self.kind = Kind(birth.args.get("kind", "llm"))
         self.meter = meter
         self.replaying = False
         self.asked = 0
@@ -65,7 +66,7 @@ class Echo:
             return Reply([], [], None, Returned({"calls": self.meter.llm_calls, "rounds": self.meter.rounds}), None)
         prompt = "x" * said if isinstance(said, int) else f"{said} {self.replaying}"
         self.asked += 1
-        return Reply([Query(self.asked - 1, f"0:{self.asked - 1}", prompt)], [], None, None, None)
+        return Reply([Query(self.asked - 1, f"0:{self.asked - 1}", prompt, self.kind)], [], None, None, None)
 
     def drop(self) -> None:
         self.dropped = True
@@ -163,6 +164,19 @@ def test_a_reply_that_is_too_large_ends_the_program() -> None:
     outcome: Any = told.replies[0].outcome
     assert (outcome.kind, outcome.step) == ("too_large", 1)
     assert desk.do(1, step(2, "x"))[0].gone
+
+
+@pytest.mark.parametrize("said", [1000, "x" * 1000], ids=["written", "read and written"])
+def test_a_program_that_reads_and_writes_more_than_a_state_holds_is_ended(said: Any) -> None:
+    """All of that lands in one commit; what is asked of others lands one by one."""
+    desk = Desk(memory=20_000)
+    desk.do(1, step(0), born=birth(kind="state"))
+    desk.do(2, step(0), born=birth("s-2", kind="llm"))
+    ends = [desk.do(1, step(n, said))[0].replies[0].outcome for n in range(1, 8)]
+    assert ends == [None] * 7
+    outcome: Any = desk.do(1, *(step(n, said) for n in range(8, 30)))[-1].replies[-1].outcome
+    assert outcome.kind == "too_large"
+    assert all(desk.do(2, step(n, said))[0].replies[0].outcome is None for n in range(1, 30))
 
 
 def test_an_error_of_ours_is_told_with_its_code() -> None:
