@@ -7,7 +7,9 @@ Between one commit and the next nothing is written: `make test` has one side of 
 """
 
 import copy
+import itertools
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,19 +120,20 @@ async def survives(undisturbed: Undisturbed, path: Path, n: int, when: str, *, u
     await store.close()
 
 
-async def test_a_second_crash_in_the_recovery(undisturbed: Undisturbed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)], ids=["some", "all"])
+async def test_a_second_crash_in_the_recovery(undisturbed: Undisturbed, tmp_path: Path, every: int) -> None:
     """A process that dies at its first or second commit after another's death leaves the same records too."""
     marked = [number for number, marks, _, _ in undisturbed.commits if marks]
     window = undisturbed.window()
-    for n in marked:
-        for again, when in ((1, "before"), (1, "after"), (2, "before")):
-            path = tmp_path / f"{n}-{again}-{when}" / "story.db"
-            path.parent.mkdir()
-            play = undisturbed.nursery.run
-            assert play("play", path=str(path), at=n, when="after")[0] == CRASHED
-            assert play("play", path=str(path), at=again, when=when)[0] == CRASHED
-            assert play("play", path=str(path))[0] == 0
-            assert story.records(path) == undisturbed.expected(unknown=(n, "after") in window)
+    deaths = list(itertools.product(marked, ((1, "before"), (1, "after"), (2, "before"))))
+    for n, (again, when) in random.sample(deaths, len(deaths) // every):
+        path = tmp_path / f"{n}-{again}-{when}" / "story.db"
+        path.parent.mkdir()
+        play = undisturbed.nursery.run
+        assert play("play", path=str(path), at=n, when="after")[0] == CRASHED
+        assert play("play", path=str(path), at=again, when=when)[0] == CRASHED
+        assert play("play", path=str(path))[0] == 0
+        assert story.records(path) == undisturbed.expected(unknown=(n, "after") in window), (n, again, when)
 
 
 def test_a_call_that_kills_its_process(undisturbed: Undisturbed, tmp_path: Path) -> None:
