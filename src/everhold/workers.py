@@ -67,6 +67,7 @@ class Workers:
         """
         runtime = cast("Runtime", self)
         runtime._take_up_chores()
+        runtime._drain.programs = runtime._hands.programs = wanted = frozenset(programs)
         found = configured(runtime._settings.worker if runtime._settings is not None else {})
         if ttl is None and found.lease_ttl is not None:
             ttl = seconds(found.lease_ttl, "worker.lease_ttl")
@@ -77,7 +78,7 @@ class Workers:
             runtime.clock,
             concurrency=found.concurrency if concurrency is None else concurrency,
             limits=found.limits if limits is None else limits,
-            programs=tuple(programs),
+            programs=wanted,
             ttl=ttl,
             grace=seconds(found.grace, "worker.grace") if grace is None else grace,
             poll=poll,

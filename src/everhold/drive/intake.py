@@ -85,6 +85,7 @@ class Drain:
         self._running: dict[str, asyncio.Task[bool]] = {}
         self._again: set[str] = set()
         self._places = asyncio.Semaphore(AT_ONCE)
+        self.programs: frozenset[str] = frozenset()  # whose conversations hear what waits here; none: all
         self._vain: dict[str, object] = {}  # sessions that nothing could enter, and how they stood then
         sessions.settled = self.wake
 
@@ -190,6 +191,9 @@ class Drain:
         record = await self._store.load(session_id, since=-1)
         if record.head.ended:
             await self._fail_all(session_id, record.head.state)
+            return False
+        if self.programs and record.birth.program not in self.programs:
+            self._vain[session_id] = record.head.revision  # for others to see to
             return False
         opened = open_queries(record.deliveries)
         idle, hears = is_idle(opened), hearing(opened) is not None

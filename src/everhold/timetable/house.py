@@ -27,13 +27,14 @@ LOOK_AGAIN: Final = 5.0
 class Timetable:
     """The part of `Runtime` that keeps schedules and triggers."""
 
+    _hands: Hands
     _schedules: Schedules
     _triggers: Triggers
 
     def _keep_time(self) -> None:
         """Begin: the caretaker sees to what is due."""
         runtime = cast("Runtime", self)
-        hands = Hands(runtime)
+        hands = self._hands = Hands(runtime)
         self._schedules = Schedules(runtime.store, hands, runtime._dice)
         self._triggers = Triggers(runtime.store, hands, runtime._dice)
         runtime._caretaker.chores += [self._schedules.look, self._triggers.look]
@@ -167,11 +168,14 @@ class Hands:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.programs: frozenset[str] = frozenset()  # whose sessions are begun here; none: all
         self._absent: dict[str, float] = {}  # programs that were not found here, and when
 
     def able(self, deed: Deed) -> bool:
         if isinstance(deed, Feed):
             return True
+        if self.programs and deed.program not in self.programs:
+            return False
         now = self._runtime.clock.now()
         if now - self._absent.get(deed.program, now - LOOK_AGAIN) < LOOK_AGAIN:
             return False
