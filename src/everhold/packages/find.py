@@ -219,7 +219,7 @@ def _listed(places: Iterable[str], root: Path | None) -> tuple[list[AnyProgram],
 
 def _named(name: str, programs: list[AnyProgram]) -> list[AnyProgram]:
     called = [program for program in programs if program.name == name]
-    return called or [program for program in programs if getattr(program, "__name__", "") == name]
+    return called or [program for program in programs if getattr(program, "__name__", None) == name]
 
 
 def _same(name: str, programs: list[AnyProgram]) -> dict[int, AnyProgram]:

@@ -494,3 +494,12 @@ def test_an_agent_of_a_file_is_known_by_the_file_and_its_variable(write):
     found = find(f"{file}:helper")
     assert found.ref == f"{file}:helper"
     assert found.name == "helper"
+
+
+def test_no_name_is_nobodys(write):
+    """Not that of an agent either, which has no function with a name."""
+    write("helpful.py", "import everhold\nhelper = everhold.Agent(instructions='Help.')\n")
+
+    assert find("helper", programs=["helpful.py"]).ref.endswith("helpful.py:helper")
+    with pytest.raises(UnknownProgram, match="nothing here has this name"):
+        find("", programs=["helpful.py"])
