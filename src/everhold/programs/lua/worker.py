@@ -6,8 +6,8 @@ order, and ends when the socket closes. Nothing that a program does here reaches
 Rules
   1. One order at a time. What it holds can be made again from the journal, so the least recently used is let go when
      there are too many or they grow too large: whoever asks for it is told that it is gone.
-  2. What a program says is measured before it is sent; too much of it is the program's end, not the reader's. So is
-     what it reads and writes of durable values between two questions, if it is more than a state holds.
+  2. What a program says is measured before it is sent; too much of it is the program's end, not the reader's. Durable
+     values it may read and write between two questions as much as a state holds, and for a few advances' time.
   3. An advance that takes far too long ends the process even if nobody is left who would.
 """
 
@@ -19,12 +19,12 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from math import inf
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any, Final
 
 import msgspec
 
-from everhold.core.errors import EverholdError, TooLarge
+from everhold.core.errors import EverholdError, Spinning, TooLarge
 from everhold.core.journal import Reply
 from everhold.core.metrics import Metrics
 from everhold.core.query import Kind, Query
@@ -35,6 +35,8 @@ from everhold.programs.lua.inlet import Inlet
 
 #: Seconds after which a long replay tells how far it is.
 _BREATH: Final = 0.05
+#: Advances whose CPU a program may use up while it deals with its durable values alone.
+_PATIENT: Final = 5
 _OUT_OF_MEMORY: Final = 12
 
 Begin = Callable[[Birth, Metrics, list[str], Limits], Any]
@@ -46,7 +48,8 @@ class Held:
     def __init__(self, execution: Any, meter: Metrics | None) -> None:
         self.execution = execution
         self.size = 0
-        self.moved = 0  # bytes that went to and fro since the store alone is asked: all of it lands in one commit
+        self.moved = 0  # bytes that went to and fro since only the store is asked: all of it lands in one commit
+        self.spent = 0.0  # seconds of CPU, since then
         self._meter = meter
         self._opened: dict[int, Query] = {}
 
@@ -131,21 +134,34 @@ class Server:
 
     def _step(self, held: Held, raw: msgspec.Raw) -> tuple[bytes, bool]:
         """One advance: what was said, encoded, and whether the program ended."""
-        step = step_of(raw)
+        step, goes_on = step_of(raw), held.moved > 0
+        since = process_time() if goes_on else 0.0
         reply = held.advance(step)
         body = encode(reply)
-        size, largest = len(body), self._limits.largest
-        if held.moved:
-            held.moved += len(bytes(raw)) + size
-        if size > largest or held.moved > self._limits.memory:
-            error = TooLarge(size, largest) if size > largest else TooLarge(held.moved, self._limits.memory)
-            reply = Reply([], [], None, Raised(f"TooLarge: {error}", error.code, "", step[0]), None)
+        if goes_on:
+            held.moved += len(bytes(raw)) + len(body)
+            held.spent += process_time() - since
+        error = self._excess(len(body), held)
+        if error is not None:
+            words = f"{type(error).__name__}: {error}"
+            reply = Reply([], [], None, Raised(words, error.code, "", step[0]), None)
             body = encode(reply)
         if Kind.STATE not in [query.kind for query in reply.asked]:
-            held.moved = 0
-        elif not held.moved:
-            held.moved = size
+            held.moved, held.spent = 0, 0.0
+        elif not goes_on:
+            held.moved = len(body)
         return body, reply.outcome is not None
+
+    def _excess(self, size: int, held: Held) -> EverholdError | None:
+        """What a program did too much of."""
+        limits = self._limits
+        if size > limits.largest:
+            return TooLarge(size, limits.largest)
+        if held.moved > limits.memory:
+            return TooLarge(held.moved, limits.memory)
+        if held.spent > limits.cpu * _PATIENT and not held.execution.replaying:
+            return Spinning(f"{limits.cpu * _PATIENT:g} s of computing")
+        return None
 
     def _now(self) -> float:
         """The time, from which on nothing may take far too long."""

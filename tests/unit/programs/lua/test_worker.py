@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import nullcontext
 from typing import Any
 
@@ -50,6 +51,7 @@ class Echo:
             raise BadArguments("echo", "it does not want to")
         self.memory = birth.args.get("memory", 1)
         self.kind = Kind(birth.args.get("kind", "llm"))
+        self.spins = birth.args.get("spins", 0.0)
         self.meter = meter
         self.replaying = False
         self.asked = 0
@@ -59,6 +61,9 @@ class Echo:
         return nullcontext()
 
     def advance(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+        until = time.process_time() + self.spins
+        while time.process_time() < until:
+            pass
         said = answers[0].value if answers else "begin"
         if said == "fail":
             raise ValueError("no good")
@@ -177,6 +182,16 @@ def test_a_program_that_reads_and_writes_more_than_a_state_holds_is_ended(said: 
     outcome: Any = desk.do(1, *(step(n, said) for n in range(8, 30)))[-1].replies[-1].outcome
     assert outcome.kind == "too_large"
     assert all(desk.do(2, step(n, said))[0].replies[0].outcome is None for n in range(1, 30))
+
+
+def test_a_program_that_computes_on_and_on_between_its_durable_values_is_ended() -> None:
+    """A limit on each advance alone would be none: there can be thousands of them until somebody else is asked."""
+    desk = Desk(cpu=0.001)
+    desk.do(1, step(0), born=birth(kind="state", spins=0.002))
+    desk.do(2, step(0), born=birth("s-2", kind="llm", spins=0.002))
+    outcome: Any = desk.do(1, *(step(n, "x") for n in range(1, 30)))[-1].replies[-1].outcome
+    assert outcome.kind == "spinning"
+    assert all(desk.do(2, step(n, "x"))[0].replies[0].outcome is None for n in range(1, 10))
 
 
 def test_an_error_of_ours_is_told_with_its_code() -> None:
