@@ -75,3 +75,19 @@ async def test_what_is_begun_of_others_is_left_to_them(tmp_path, how):
                 runtime._caretaker.poke()
                 runtime.clock.advance(1e9)
                 await asyncio.sleep(0.01)
+
+
+async def test_words_that_wait_are_work_that_is_left(tmp_path):
+    """Who leaves before a conversation has heard them says so; a turn that waits for a person leaves nothing."""
+    async with house(tmp_path) as runtime:
+        await (await runtime.session(mine, "mine")).enqueue("Hello?")
+    async with house(tmp_path) as runtime:
+        assert await runtime.worker(programs=[other.ref]).once(0) == 0
+    async with house(tmp_path) as runtime:
+        assert await runtime.worker().once(0) == 1
+    async with house(tmp_path) as runtime:  # which has no model: whoever answers is asked
+        assert await runtime.worker().once(60) == 0
+        session = await runtime.session(mine, "mine")
+        await session.enqueue("And now?")
+    async with house(tmp_path) as runtime:
+        assert await runtime.worker().once(60) == 0

@@ -42,6 +42,7 @@ from everhold.drive.entry import Plan, cancels, enters, joined, plan
 from everhold.drive.live import Live
 from everhold.drive.runner import ABSENT, Runner
 from everhold.drive.sessions import Sessions
+from everhold.ports.store import Record, Store
 
 log = logging.getLogger("everhold")
 
@@ -308,6 +309,13 @@ def hearing(opened: dict[int, Opened]) -> int | None:
 def is_idle(opened: dict[int, Opened]) -> bool:
     """Whether an agent waits for nothing but to be told something."""
     return len(opened) == 1 and hearing(opened) is not None
+
+
+async def could_hear(store: Store, record: Record) -> bool:
+    """Whether something that waits for a conversation could enter it as it stands."""
+    opened = open_queries(record.deliveries)
+    idle = is_idle(opened)
+    return hearing(opened) is not None and await store.intake(record.birth.id, lambda intake: enters(intake, idle))
 
 
 def _has_any(intake: Intake) -> bool:

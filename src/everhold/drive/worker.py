@@ -31,6 +31,7 @@ from everhold.drive.alive import here, named
 from everhold.drive.caretaker import Act, Caretaker
 from everhold.drive.dispatch import FAREWELL, Dispatch
 from everhold.drive.gate import Gate, Limits
+from everhold.drive.intake import could_hear
 from everhold.drive.sessions import Sessions
 from everhold.ports.program import Clock
 from everhold.ports.store import LOOK_EVERY, NOBODY, Record
@@ -126,6 +127,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         end = None if within is None else loop.time() + within
         await self._enter(looks=False)
+        moved = False
         try:
             while not self._stopping.is_set() and (end is None or loop.time() < end):
                 moved = await self._caretaker.move()
@@ -142,7 +144,7 @@ class Worker:
                     break
         finally:
             await self.leave()
-        return await self._left()
+        return await self._left() or int(moved)  # there was more to look for when it had to leave
 
     async def __aenter__(self) -> Self:
         await self._enter(looks=True)
@@ -205,11 +207,12 @@ class Worker:
     async def _left(self) -> int:
         """How many sessions could move now, if somebody moved them."""
         store, found = self._sessions.store, await self._dispatch.census()
-        waiting = [*await store.orphans(set(found.living)), *await store.due(self._clock.now(), 1000)]
+        move = {*await store.orphans(set(found.living)), *await store.due(self._clock.now(), 1000)}
         left = 0
-        for session_id in dict.fromkeys(waiting):
+        for session_id in {*move, *await store.ready(1000)}:
             try:
-                left += self._wants(await store.load(session_id, since=-1))
+                record = await store.load(session_id, since=-1)
+                left += self._wants(record) and (session_id in move or await could_hear(store, record))
             except UnknownSession:
                 pass
         return left
