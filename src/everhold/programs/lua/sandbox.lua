@@ -15,7 +15,8 @@ local version, namespace, wants_alc = ...
 
 local type, error, rawget, rawset, rawequal, select = type, error, rawget, rawset, rawequal, select
 local raw_next, raw_pcall, raw_tostring, raw_load, raw_setmetatable = next, pcall, tostring, load, setmetatable
-local clock, format, concat, gsub, utf8_len = os.clock, string.format, table.concat, string.gsub, utf8.len
+local clock, concat, pack, unpack, utf8_len = os.clock, table.concat, table.pack, table.unpack, utf8.len
+local format, gsub, find, rep, tointeger = string.format, string.gsub, string.find, string.rep, math.tointeger
 local create, resume, yield, running = coroutine.create, coroutine.resume, coroutine.yield, coroutine.running
 local metatable_of, sethook, collect = debug.getmetatable, debug.sethook, collectgarbage
 local unprotected = debug.setmetatable
@@ -192,7 +193,43 @@ function env.string.gsub(s, pattern, replacement, most)
   return passed("gsub", raw_pcall(gsub, s, pattern, replacement, most))
 end
 
-local tostring = lazy("naming", "tostring")
+-- Numbers and text have names of their own; all else is numbered, see `naming.lua`.
+local function tostring(...)
+  local value = ...
+  local kind = type(value)
+  if kind == "string" or kind == "number" then
+    return raw_tostring(value)
+  end
+  return part("naming").tostring(...)
+end
+
+function env.string.format(template, ...)
+  local values
+  for i = 1, select("#", ...) do
+    local value = select(i, ...)
+    local kind = type(value)
+    if kind ~= "string" and kind ~= "number" and kind ~= "boolean" and kind ~= "nil" then
+      values = values or pack(...)
+      values[i] = tostring(value)
+    end
+  end
+  -- %%p is a percent sign and a letter.
+  if type(template) == "string" and find(template, "%%[^%a%%]*p") and
+    find(gsub(template, "%%%%", ""), "%%[-+ #0]*%d*%.?%d*p") then
+    error("invalid conversion '%p' to 'format': an address would differ in each process", 2)
+  elseif values then
+    return passed("format", raw_pcall(format, template, unpack(values, 1, values.n)))
+  end
+  return passed("format", raw_pcall(format, template, ...))
+end
+
+-- Nothing, repeated for ever, would take C that long.
+function env.string.rep(s, n, between)
+  if s == "" and (between == nil or between == "") and tointeger(n) then
+    return ""
+  end
+  return passed("rep", raw_pcall(rep, s, n, between))
+end
 
 -- alc: `llm` and `time` are here, the rest comes with its first use.
 
@@ -257,7 +294,7 @@ raw_setmetatable(alc, { __index = found_in("alc"), __metatable = false })
 kit = {
   array = ARRAY, null = NULL, env = env, version = version, namespace = namespace, now = 0.0, born = 0.0, noisy = false,
   raw_next = raw_next, raw_pcall = raw_pcall, raw_tostring = raw_tostring, raw_load = raw_load, gsub = gsub,
-  format = format, rep = string.rep, sort = table.sort, concat = concat, unpack = table.unpack, insert = table.insert,
+  format = format, sort = table.sort, concat = concat, unpack = unpack, insert = table.insert,
   remove = table.remove, close = coroutine.close, status = coroutine.status, create = create, resume = resume,
   sethook = sethook, traceback = debug.traceback, metatable_of = metatable_of, date = os.date, yield = yield,
   randomseed = math.randomseed, setmetatable = raw_setmetatable, running = running, part = part, checked = checked,
@@ -283,9 +320,9 @@ env.debug, env.dofile, env.loadfile, env.python = nil, nil, nil, nil
 loaded.coroutine, loaded.debug, loaded.io, loaded.os, loaded.package, loaded.python = nil, nil, nil, nil, nil, nil
 
 table.concat, table.insert = either("concat", concat), either("insert", kit.insert)
-table.remove, table.unpack = either("remove", kit.remove), either("unpack", kit.unpack)
+table.remove, table.unpack = either("remove", kit.remove), either("unpack", unpack)
 table.sort, table.move = lazy("tables", "sort"), lazy("tables", "move")
-string.format, string.rep, string.dump = lazy("format", "format"), lazy("format", "rep"), nil
+string.dump = nil
 math.randomseed = lazy("system", "randomseed")
 env.tostring, env.load, env.collectgarbage = tostring, lazy("system", "load"), lazy("system", "collectgarbage")
 env.print, env.warn = lazy("saying", "print"), lazy("saying", "warn")
@@ -328,13 +365,13 @@ base = {
   tostring = tostring, type = type,
   math = {
     abs = math.abs, exp = math.exp, floor = math.floor, huge = math.huge, log = math.log, max = math.max, min = math.min,
-    sqrt = math.sqrt, tointeger = math.tointeger, type = math.type, ult = math.ult,
+    sqrt = math.sqrt, tointeger = tointeger, type = math.type, ult = math.ult,
   },
   string = {
-    byte = string.byte, find = string.find, format = string.format, gmatch = string.gmatch, gsub = string.gsub,
+    byte = string.byte, find = find, format = string.format, gmatch = string.gmatch, gsub = string.gsub,
     lower = string.lower, match = string.match, sub = string.sub,
   },
-  table = { concat = table.concat, pack = table.pack, sort = table.sort, unpack = table.unpack },
+  table = { concat = table.concat, pack = pack, sort = table.sort, unpack = table.unpack },
   utf8 = { char = utf8.char, codes = utf8.codes, len = utf8_len, offset = utf8.offset },
 }
 
