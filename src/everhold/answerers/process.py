@@ -6,15 +6,17 @@ import asyncio
 import os
 import shlex
 import signal
-from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
-from typing import Final, TypeVar
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 from everhold.core.errors import BadSetting
 
 T = TypeVar("T")
 
 PATIENCE: Final = 5.0  # seconds for a killed command to be gone
+LAST_WORDS: Final = 0.2  # seconds for what a command that has exited wrote before
 
 
 def split(command: str | Sequence[str], setting: str) -> list[str]:
@@ -28,9 +30,9 @@ def split(command: str | Sequence[str], setting: str) -> list[str]:
     return argv
 
 
-async def started(argv: Sequence[str]) -> Process:
+async def started(argv: Sequence[str], stdout: int = PIPE) -> Process:
     """A command with pipes to it, in a group of its own; raises `OSError`."""
-    return await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True)
+    return await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=stdout, stderr=PIPE, start_new_session=True)
 
 
 async def conversed(argv: Sequence[str], text: bytes) -> tuple[int | None, bytes, bytes]:
@@ -38,16 +40,66 @@ async def conversed(argv: Sequence[str], text: bytes) -> tuple[int | None, bytes
 
     Raises `OSError` if it cannot be run.
     """
-    starting = asyncio.create_task(started(argv))
+    process, (said, complaint) = await _run(started(argv), lambda process: process.communicate(text))
+    return process.returncode, said, complaint
+
+
+async def performed(argv: Sequence[str], text: bytes, most: int) -> tuple[int | None, bytes]:
+    """Run a command until it exits: its exit code, and the last it complained of. If this is cancelled, it is killed.
+
+    What it started may go on, and keep its pipes. Raises `OSError` if it cannot be run.
+    """
+    tail = bytearray()
+
+    async def watched(process: Process) -> None:
+        hearing = asyncio.create_task(_hear(process, tail, most))
+        feeding = asyncio.create_task(_feed(process, text))
+        try:
+            await _exit(process)
+            await asyncio.wait([hearing], timeout=LAST_WORDS)
+        finally:
+            hearing.cancel()
+            feeding.cancel()
+            await asyncio.gather(hearing, feeding, return_exceptions=True)
+
+    process, _ = await _run(started(argv, DEVNULL), watched)
+    process._transport.close()  # type: ignore[attr-defined]
+    return process.returncode, bytes(tail)
+
+
+async def _run(start: Coroutine[Any, Any, Process], use: Callable[[Process], Awaitable[T]]) -> tuple[Process, T]:
+    starting = asyncio.create_task(start)
     try:
         process = await finished(starting)  # asyncio cannot be stopped cleanly in the middle of a start
-        said, complaint = await process.communicate(text)
+        return process, await use(process)
     except BaseException:
         if starting.done() and not starting.cancelled() and starting.exception() is None:
             kill(starting.result())
             await finished(asyncio.create_task(gone(starting.result())))
         raise
-    return process.returncode, said, complaint
+
+
+async def _exit(process: Process) -> None:
+    """Wait for its end, and not, as `Process.wait` of some Pythons does, for that of everybody who has its pipes."""
+    wait = 0.005
+    while process.returncode is None:
+        await asyncio.sleep(wait)
+        wait = min(wait * 2, 0.1)
+
+
+async def _hear(process: Process, tail: bytearray, most: int) -> None:
+    assert process.stderr is not None
+    while words := await process.stderr.read(65536):
+        tail += words
+        del tail[:-most]
+
+
+async def _feed(process: Process, text: bytes) -> None:
+    assert process.stdin is not None
+    with suppress(OSError):  # it need not listen
+        process.stdin.write(text)
+        await process.stdin.drain()
+        process.stdin.close()
 
 
 async def finished(task: asyncio.Task[T]) -> T:

@@ -1,7 +1,7 @@
 """Telling by a command: the question as JSON on its standard input; it has told if it exits with 0.
 
-There is no shell in between. On a timeout the command is killed with all the processes it started. What it writes is
-kept only if it fails: the last words of its standard error.
+There is no shell in between. On a timeout the command is killed with all the processes it started; when it has exited,
+what it started may go on. What it writes is kept only if it fails: the last words of its standard error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from everhold.answerers.process import conversed, split
+from everhold.answerers.process import performed, split
 from everhold.drive.outbox import NotTold
 from everhold.telling.filter import TIMEOUT, Filtered, named
 
@@ -36,7 +36,7 @@ class ByCommand(Filtered):
 
     async def tell(self, id: str, message: bytes, now: float) -> None:
         try:
-            code, _, complaint = await conversed(self._argv, message)
+            code, complaint = await performed(self._argv, message, 4 * _TAIL)
         except OSError as error:
             raise NotTold(f"{PurePath(self._argv[0]).name} cannot be run: {error.strerror}") from None
         if code:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import socket
 import ssl
 import sys
@@ -56,6 +58,21 @@ async def test_a_command_that_does_not_read_has_told(tmp_path):
 )
 async def test_a_command_that_fails_says_why(words, why):
     assert str(await complaint(ByCommand(words))) == why
+
+
+async def test_a_command_has_told_when_it_exits_though_what_it_started_goes_on(tmp_path):
+    """Else it would be told again and again, by ever more processes."""
+    script = f"sleep 600 & echo $! > {tmp_path}/pid; exit 0"
+    try:
+        await asyncio.wait_for(ByCommand(["sh", "-c", script]).tell(ID, b"x" * 1_000_000, 0.0), 60)
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+async def test_of_a_command_that_complains_without_end_the_last_words_are_kept():
+    flood = "import sys; [sys.stderr.write('oh ' * 10000) for _ in range(1000)]; print('x' * 10**7); sys.exit('no')"
+    why = str(await complaint(ByCommand([sys.executable, "-c", flood])))
+    assert why.startswith("it exited with 1: ") and why.endswith("oh no") and len(why) < 300
 
 
 async def test_a_command_that_is_stopped_leaves_nobody_behind(tmp_path):
