@@ -8,6 +8,7 @@ import marshal
 import os
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -134,13 +135,15 @@ def run(words: list[str]) -> None:
 
 
 def main() -> None:
-    for name in (*LOADED, *sys.argv[2:]):
+    _, listens, folder, *more = sys.argv
+    for name in (*LOADED, *more):
         import_module(name)
     gc.collect()
     gc.freeze()
-    with socket.socket(fileno=int(sys.argv[1])) as listening:
+    with socket.socket(fileno=int(listens)) as listening:
         asked = serve(listening)
     if asked is None:
+        shutil.rmtree(folder)
         return
     become(asked)
     try:

@@ -11,7 +11,6 @@ SIGSTOP, the terminal it belongs to). Tests that are about these start `sys.exec
 
 import atexit
 import functools
-import shutil
 import socket
 import subprocess
 import sys
@@ -32,18 +31,13 @@ def python(*loaded: str) -> list[str]:
         listening.bind(address)
         listening.listen(64)
         server = subprocess.Popen(
-            [sys.executable, "-m", "tests.warm.server", str(listening.fileno()), *loaded],
+            [sys.executable, "-m", "tests.warm.server", str(listening.fileno()), folder, *loaded],
             cwd=HERE.parents[1],
             stdin=subprocess.PIPE,  # it ends when this is closed: when we end, however that is
             pass_fds=[listening.fileno()],
         )
-    atexit.register(_stop, server, folder)
+    atexit.register(server.communicate)
     return [sys.executable, "-I", "-S", str(HERE / "client.py"), address]
-
-
-def _stop(server: subprocess.Popen[bytes], folder: str) -> None:
-    server.communicate()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def everhold(*loaded: str) -> list[str]:
