@@ -128,7 +128,8 @@ end
 local read
 
 local function fail(source, at, wanted)
-  local got = at > #source and "the end" or format("%q", sub(source, at, at))
+  local _, last = find(source, "^.[\128-\191]*", at) -- a whole letter, so that the words of the error are text
+  local got = last and format("%q", sub(source, at, last)) or "the end"
   error(format("expected %s at byte %d, got %s", wanted, at, got), 0)
 end
 

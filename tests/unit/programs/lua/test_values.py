@@ -176,3 +176,12 @@ def test_numbers_in_a_ctx_stay_what_they_are() -> None:
 def test_a_float_is_written_as_short_as_it_can_be_read() -> None:
     assert run("return alc.json_encode({0.1, 1/3, 1e-7})") == "[0.1,0.3333333333333333,1e-07]"
     assert math.isclose(run("return 1/3"), 1 / 3, rel_tol=0)
+
+
+@pytest.mark.parametrize("text", ["“a”", "{“a”: 1}", "[1, é]", '{"a": 1}…', "\ufeff1", '"\\é"', "日本"])
+def test_the_error_of_what_is_no_json_is_text(text: str) -> None:
+    """It can be logged, asked about and returned: letters of a model's words are not cut in it."""
+    code = "local ok, why = pcall(alc.json_decode, ctx.text) alc.log('warn', why) return {ok, alc.llm(why)}"
+    ok, why = run(code, {"text": text})
+    assert not ok
+    assert any(letter in why for letter in text if not letter.isascii())
