@@ -23,6 +23,8 @@ from everhold.core.usage import asked
 
 #: States in which a session is still alive.
 LIVE: Final = frozenset({"running", "paused"})
+#: The last moment that a calendar can show, wherever it hangs: the first of January 9999.
+LATEST: Final = 253_370_764_800.0
 #: Exchanges shown in a snapshot's history, the newest.
 HISTORY: Final = 10
 #: Characters of a prompt's preview.

@@ -17,7 +17,7 @@ from everhold.core.intake import Intake, Item
 from everhold.core.journal import Opened, open_queries
 from everhold.core.query import FOR_PEOPLE, Kind, Query, Rerun
 from everhold.core.session import State
-from everhold.core.status import Raised, Returned, Stopped
+from everhold.core.status import LATEST, Raised, Returned, Stopped
 from everhold.drive.agent.life import INPUT
 from everhold.drive.alive import named
 from everhold.drive.entry import enters_early
@@ -220,4 +220,4 @@ def _span(seconds: float) -> str:
 
 
 def _moment(at: float) -> str:
-    return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.datetime.fromtimestamp(min(at, LATEST), datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from everhold.core.errors import BadSchedule, UnknownTimezone
+from everhold.core.status import LATEST
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -29,8 +30,9 @@ NAMED: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-#: Seconds between two moments, at least.
+#: Seconds between two moments, at least and at most.
 LEAST: Final = 1.0
+MOST: Final = 36525 * 86400.0
 
 
 class Cron(msgspec.Struct, frozen=True, tag="cron", tag_field="by"):
@@ -60,12 +62,23 @@ def rhythm(when: When, timezone: str = "UTC") -> Rhythm:
                 raise BadSchedule(when, "that never comes")
             return made
         case dates.timedelta():
-            if when.total_seconds() < LEAST:
-                raise BadSchedule(str(when), f"there is at least {LEAST:.0f} second between two moments")
+            if not LEAST <= when.total_seconds() <= MOST:
+                why = f"there is at least {LEAST:.0f} second between two moments, and a hundred years at most"
+                raise BadSchedule(str(when), why)
             return Every(when.total_seconds())
         case dates.datetime():
-            return Once((when if when.tzinfo is not None else when.replace(tzinfo=place)).timestamp())
+            return Once(_moment(when if when.tzinfo is not None else when.replace(tzinfo=place)))
     raise BadSchedule(str(when), "say when as text, as a timedelta, or as a datetime")
+
+
+def _moment(when: dates.datetime) -> float:
+    try:
+        found = when.timestamp()
+    except (ValueError, OverflowError):
+        found = LATEST
+    if not 0 <= found < LATEST:
+        raise BadSchedule(str(when), "it is in no year from 1970 to 9998")
+    return found
 
 
 def after(given: Rhythm, moment: float, since: float = 0.0) -> float | None:

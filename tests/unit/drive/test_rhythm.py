@@ -149,3 +149,20 @@ def test_a_rhythm_is_told_as_people_say_it():
     assert text(rhythm(" 0  3 * * * ", "Europe/Berlin")) == "0 3 * * * (Europe/Berlin)"
     assert text(Every(90.0)) == "every 0:01:30"
     assert text(Once(0.0)) == "once at 1970-01-01 00:00:00 UTC"
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        dates.datetime.min,
+        dates.datetime.max,
+        dates.datetime(1, 1, 1, tzinfo=ZoneInfo("Asia/Tokyo")),
+        dates.datetime(9999, 12, 31, 23, 59, tzinfo=ZoneInfo("America/New_York")),
+        dates.timedelta.max,
+        dates.timedelta(days=36526),
+    ],
+)
+def test_what_no_calendar_can_show_is_refused(when):
+    """Else nobody could list the schedules any more."""
+    with pytest.raises(BadSchedule):
+        rhythm(when, "Europe/Berlin")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from everhold.core.codec import JSON
-from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Running, Status, Stopped
+from everhold.core.status import LATEST, Accepted, Finished, OpenQuery, Paused, Raised, Running, Status, Stopped
 
 if TYPE_CHECKING:
     from everhold.ports.store import Progress
@@ -176,7 +176,7 @@ def ago(moment: float, now: float | None = None) -> str:
 
 def when(moment: float) -> str:
     """A moment on the clock of whoever reads it."""
-    return datetime.datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z").strip()
+    return datetime.datetime.fromtimestamp(min(moment, LATEST)).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z").strip()
 
 
 def plural(count: int, noun: str) -> str:

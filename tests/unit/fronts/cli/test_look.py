@@ -229,3 +229,11 @@ def test_ages_are_in_the_largest_unit_that_fits() -> None:
         "2 days ago",
     ]
     assert line("a\n  b" * 3, 6) == "a ba …"
+
+
+def test_a_timer_that_no_calendar_can_show_is_shown_all_the_same(cli: Cli) -> None:
+    """A program may sleep for longer than there are years."""
+    Path("far.py").write_text("import everhold\n\n@everhold.program\nasync def far(ctx):\n    await ctx.sleep(1e300)\n")
+    said = cli("run", "far.py:far", "--key", "far", "--wait", "0.1")
+    assert "9999" in said.out + said.err
+    assert "9999" in cli("explain", "far").out
