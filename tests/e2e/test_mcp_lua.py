@@ -194,6 +194,7 @@ async def test_a_link_to_another_file_is_not_read_as_code(shop):
     "code, words",
     [
         ("local a\n\n\n\n\n\nerror('oops')", ["code:7: oops", "call the tool `run` with it"]),
+        ("local a\n\nlocal x = alc.chunk(nil)\nreturn x", ["text must be a string, got nil", "code:3: in main chunk"]),
         ("local x = = 1", ["code:1:", "call the tool `run` with it"]),
         ("print('hello')", ["result: null", "returned nothing", "`return`"]),
     ],

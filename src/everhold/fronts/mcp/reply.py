@@ -34,6 +34,8 @@ HINTS: Final = {
     "illegal_move": "Only a failed session can be retried; `fork` goes on from a step of any session.",
     "failed": "The tool `retry` goes on from its last answer; `fork` begins anew from an earlier step.",
 }
+#: Characters of the lines on which a program stood when it failed.
+TRACEBACK: Final = 1000
 
 
 def told(
@@ -56,8 +58,9 @@ def told(
 def of_code(ref: str, status: Status) -> dict[str, JSON]:
     """What to do after a program that was given as text, which its session keeps as it is."""
     match status:
-        case Finished(outcome=Raised()) if ref == TEXT:
-            return {"hint": "Mend the code and call the tool `run` with it; this session keeps the code that it has."}
+        case Finished(outcome=Raised(traceback=lines)) if ref == TEXT:
+            mend = "Mend the code and call the tool `run` with it; this session keeps the code that it has."
+            return {"hint": mend} | ({"traceback": lines[:TRACEBACK]} if lines else {})
         case Finished(outcome=Returned(None)) if ref == TEXT:
             return {"hint": "The code returned nothing. If it should have, end it with `return` and `run` it again."}
     return {}
