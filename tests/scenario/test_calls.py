@@ -128,7 +128,6 @@ async def test_retries(retries, result):
 ODD = {
     "cancelled": (asyncio.CancelledError(), "CancelledError: CancelledError"),
     "odd": (BaseException("odd"), "BaseException: odd"),
-    "exit": (SystemExit(3), "SystemExit: 3"),
     "setting": (BadSetting("size", "should be 1"), "bad_setting: setting size: should be 1"),
     "timeout": (TimeoutError("the server is slow"), "TimeoutError: the server is slow"),
 }
@@ -156,6 +155,28 @@ async def test_whatever_a_function_raises_is_an_answer(which, here):
     """Also what no function should raise, and what would mean something else if the process had raised it."""
     async with opened() as runtime:
         assert await runtime.run(tries(which=which, here=here), wait=30) == ODD[which][1]
+
+
+def leaves():
+    raise SystemExit(3)
+
+
+def runs_dry():
+    return next(iter([]))
+
+
+@everhold.program
+async def stays(ctx, how: str):
+    try:
+        return await ctx.call(leaves if how == "leaves" else runs_dry)
+    except everhold.AnswerFailed as error:
+        return error.message
+
+
+@pytest.mark.parametrize(("how", "words"), [("leaves", "SystemExit: 3"), ("runs dry", "StopIteration: None")])
+async def test_a_function_in_a_thread_ends_neither_the_process_nor_in_silence(how, words):
+    async with opened() as runtime:
+        assert await runtime.run(stays(how=how), wait=30) == words
 
 
 @everhold.program

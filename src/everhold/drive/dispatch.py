@@ -258,7 +258,7 @@ class Dispatch:
             asked = query if effect is None else in_full(query, effect())
             said = await self._answerers[query.kind].answer(asked, session_id)
             return kept(answered(query, said), effect)
-        except (KeyboardInterrupt, GeneratorExit):
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):  # of the process: a signal may have raised them here
             raise
         except BaseException as error:  # whatever it is: the program waits for an answer
             given_up = isinstance(error, asyncio.CancelledError) and is_cancelled()
@@ -428,8 +428,17 @@ async def run(effect: Callable[[], Any]) -> Any:
     function = getattr(effect, "func", effect)
     if inspect.iscoroutinefunction(function):
         return await effect()
-    found = await asyncio.to_thread(effect)
+    found = await asyncio.to_thread(_contained, effect)
     return await found if inspect.isawaitable(found) else found
+
+
+def _contained(effect: Callable[[], Any]) -> Any:
+    try:
+        return effect()
+    except SystemExit as error:  # a function in a thread does not end the process
+        raise RuntimeError(f"SystemExit: {error.code}") from error
+    except StopIteration as error:  # a future cannot carry it, and would wait for ever
+        raise RuntimeError(f"StopIteration: {error.value}") from error
 
 
 def in_full(query: Query, whole: Query) -> Query:
