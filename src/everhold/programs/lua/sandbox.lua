@@ -204,23 +204,19 @@ local function tostring(...)
 end
 
 function env.string.format(template, ...)
-  local values
-  for i = 1, select("#", ...) do
-    local value = select(i, ...)
-    local kind = type(value)
+  if type(template) ~= "string" or not find(template, "%%[^%a%%]*[ps]") then -- only %p and %s name what they are given
+    return passed("format", raw_pcall(format, template, ...))
+  elseif find(gsub(template, "%%%%", ""), "%%[-+ #0]*%d*%.?%d*p") then -- %%p is a percent sign and a letter
+    error("invalid conversion '%p' to 'format': an address would differ in each process", 2)
+  end
+  local values = pack(...)
+  for i = 1, values.n do
+    local kind = type(values[i])
     if kind ~= "string" and kind ~= "number" and kind ~= "boolean" and kind ~= "nil" then
-      values = values or pack(...)
-      values[i] = tostring(value)
+      values[i] = tostring(values[i])
     end
   end
-  -- %%p is a percent sign and a letter.
-  if type(template) == "string" and find(template, "%%[^%a%%]*p") and
-    find(gsub(template, "%%%%", ""), "%%[-+ #0]*%d*%.?%d*p") then
-    error("invalid conversion '%p' to 'format': an address would differ in each process", 2)
-  elseif values then
-    return passed("format", raw_pcall(format, template, unpack(values, 1, values.n)))
-  end
-  return passed("format", raw_pcall(format, template, ...))
+  return passed("format", raw_pcall(format, template, unpack(values, 1, values.n)))
 end
 
 -- Nothing, repeated for ever, would take C that long.
