@@ -46,7 +46,7 @@ COUNTS: Final = Scale(
     fleet_sessions=240,
     peer_fleet_sessions=60,
     fleet_rounds=3,
-    fleet_turns=100,
+    fleet_turns=60,
     fleet_parked=20_000,
     takeovers=5,
 )

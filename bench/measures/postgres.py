@@ -63,9 +63,8 @@ def crew(
         server.run(f"CREATE DATABASE {database}")
     url = f"{server.url.removesuffix('/postgres')}/{database}"
     with ExitStack() as stack:
-        workers = []
-        for number in range(count):
-            workers.append(worker := fleet.worker())
+        workers = [fleet.worker() for _ in range(count)]
+        for number, worker in enumerate(workers):
             stack.callback(worker.end)
             where = {"host": last} if last and number == count - 1 else {}
             opened = worker.ask("open", url=url, **where)

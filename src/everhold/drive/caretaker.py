@@ -29,8 +29,9 @@ from everhold.ports.store import LOOK_EVERY, Record
 log = logging.getLogger("everhold")
 
 AT_ONCE: Final = 100
-#: How many times longer than a look takes the news of others can wait for the next one.
+#: How many times longer than a look takes the news of others can wait for the next one, and seconds at most.
 PEACE: Final = 10
+LONGEST: Final = 0.05
 #: Seconds after which the row of a worker that died is forgotten.
 MOURNING: Final = 86_400.0
 
@@ -226,7 +227,7 @@ class Caretaker:
         skipped = len(self._skip)
         due = await store.due(now, AT_ONCE + skipped)
         looked = asyncio.get_running_loop().time()
-        self._rested = looked + min((looked - began) * PEACE, LOOK_EVERY)
+        self._rested = looked + min((looked - began) * PEACE, LONGEST)
         moved = len(due) == AT_ONCE + skipped
         if not moved:  # these are all: others that were skipped have moved since
             self._skip = {each: self._skip[each] for each in (*orphans, *due) if each in self._skip}
