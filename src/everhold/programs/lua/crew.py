@@ -23,7 +23,7 @@ from everhold.core.errors import EverholdError, WorkerFailed, leaves
 from everhold.core.journal import Reply
 from everhold.core.query import Kind
 from everhold.programs.lua.frame import HEADER, Order, Told, Trouble, framed, told_of
-from everhold.programs.lua.inlet import BLINK
+from everhold.programs.lua.inlet import Blink
 from everhold.programs.lua.process import Process
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class Worker:
         self._problem: Exception | None = None
         self._answer: asyncio.Future[list[Reply]] | None = None
         self._queue: deque[asyncio.Future[None]] = deque()
+        self._blink = Blink()
         self._is_prompt = False  # whether the last answer came at once
         self._spent: float | None = None  # of its processor time, when we first looked
         self._slowed = False
@@ -141,11 +142,12 @@ class Worker:
         return await self._answer
 
     def _came_at_once(self) -> bool:
-        """Wait for a moment, in place; at first without sleep, from which a processor wakes late."""
-        until, blink = self.since + 2 * _MOMENT, time.monotonic() + BLINK
+        """Wait for a moment, in place."""
+        until, blink = self.since + 2 * _MOMENT, self._blink.begin()
         while self._awaited and not self.dead and time.monotonic() < blink:
-            os.sched_yield()
             self._readable()
+        if blink:
+            self._blink.ended(in_vain=self._awaited > 0)
         while self._awaited and not self.dead and time.monotonic() < until and self._came.poll(_MOMENT * 1000):
             self._readable()
         return not self._awaited

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from everhold.programs.lua import inlet
-from everhold.programs.lua.inlet import Inlet
+from everhold.programs.lua.inlet import Blink, Inlet
 
 
 @pytest.fixture
@@ -23,30 +23,25 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is quick, and a blink is long: the machine may be busy."""
+    """A blink is long: the machine may be busy."""
     monkeypatch.setattr(inlet, "BLINK", 30.0)
-    monkeypatch.setattr(inlet, "_SOON", 30.0)
-
-
-def quick(end: socket.socket, other: socket.socket) -> Inlet:
-    """An inlet whose first piece came soon."""
-    found = Inlet(end.fileno())
-    other.send(b"first")
-    assert found.read() == b"first"
-    return found
 
 
 def sleeps(end: socket.socket) -> bool:
     return not fcntl.fcntl(end.fileno(), fcntl.F_GETFL) & os.O_NONBLOCK
 
 
+def later(end: socket.socket, data: bytes) -> threading.Timer:
+    timer = threading.Timer(0.05, end.send, [data])
+    timer.start()
+    return timer
+
+
 def test_what_comes_while_it_looks_is_heard(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, its = ends
-    found = quick(its, ours)
-    later = threading.Timer(0.05, ours.send, [b"second"])
-    later.start()
-    assert found.read() == b"second"
-    later.join()
+    timer = later(ours, b"order")
+    assert Inlet(its.fileno()).read() == b"order"
+    timer.join()
 
 
 def test_what_comes_after_the_blink_is_heard(
@@ -54,40 +49,50 @@ def test_what_comes_after_the_blink_is_heard(
 ) -> None:
     monkeypatch.setattr(inlet, "BLINK", 1e-9)
     ours, its = ends
-    found = quick(its, ours)
-    later = threading.Timer(0.05, ours.send, [b"second"])
-    later.start()
-    assert found.read() == b"second"
-    later.join()
+    timer = later(ours, b"order")
+    assert Inlet(its.fileno()).read() == b"order"
+    timer.join()
 
 
 def test_the_end_is_heard_while_it_looks(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, its = ends
-    found = quick(its, ours)
+    found = Inlet(its.fileno())
     ours.close()
     assert found.read() == b""
 
 
-def test_whoever_writes_meanwhile_may_sleep(ends: tuple[socket.socket, socket.socket]) -> None:
+@pytest.mark.parametrize("blink", [1e-9, 30.0])
+def test_whoever_writes_meanwhile_may_sleep(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, blink: float
+) -> None:
     """Else a long reply would fail where its reader is slow."""
+    monkeypatch.setattr(inlet, "BLINK", blink)
     ours, its = ends
-    found = quick(its, ours)
-    ours.send(b"second")
-    found.read()
+    ours.send(b"order")
+    Inlet(its.fileno()).read()
     assert sleeps(its)
 
 
-@pytest.mark.parametrize(("blink", "soon"), [(0.0, 30.0), (30.0, 0.0)])
-def test_it_does_not_look_where_there_is_one_processor_or_nobody_is_quick(
-    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, blink: float, soon: float
-) -> None:
-    monkeypatch.setattr(inlet, "BLINK", blink)
-    monkeypatch.setattr(inlet, "_SOON", soon)
-    looked: list[None] = []
-    monkeypatch.setattr(os, "sched_yield", lambda: looked.append(None))
-    ours, its = ends
-    found = quick(its, ours)
-    later = threading.Timer(0.05, ours.send, [b"second"])
-    later.start()
-    assert (found.read(), looked) == (b"second", [])
-    later.join()
+def test_where_there_is_one_processor_nobody_blinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inlet, "BLINK", 0.0)
+    assert Blink().begin() == 0.0
+
+
+def naps(blink: Blink, *, in_vain: bool) -> int:
+    """How often one sleeps at once after a blink that ended so."""
+    assert blink.begin() > 0.0
+    blink.ended(in_vain=in_vain)
+    times = 0
+    while not blink.begin():
+        times += 1
+    return times
+
+
+def test_a_blink_in_vain_is_followed_by_sleep_and_each_further_one_by_more() -> None:
+    blink = Blink()
+    assert [naps(blink, in_vain=True) for _ in range(5)] == [4, 16, 64, 256, 256]
+
+
+def test_after_a_blink_that_helped_one_blinks_again() -> None:
+    blink = Blink()
+    assert [naps(blink, in_vain=is_vain) for is_vain in (True, True, False, True)] == [4, 16, 0, 4]

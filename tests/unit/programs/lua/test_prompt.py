@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from everhold.core.errors import Overtaken
-from everhold.programs.lua import crew
+from everhold.programs.lua import crew, inlet
 from everhold.programs.lua.crew import Worker
 from everhold.programs.lua.frame import Limits
 from tests.unit.programs.lua.test_pool import begin, hosted, is_alive, kind, pool_of, prompt, told, until
@@ -86,7 +86,7 @@ async def test_one_that_took_long_is_not_waited_for_in_place_the_next_time(monke
 
 
 async def test_its_answer_is_looked_for_before_the_processor_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "BLINK", 30.0)
+    monkeypatch.setattr(inlet, "BLINK", 30.0)
     async with hosted() as host:
         execution = begin(host)
         await told(execution, 0)
