@@ -32,6 +32,8 @@ AT_ONCE: Final = 100
 #: How many times longer than a look takes the news of others can wait for the next one, and seconds at most.
 PEACE: Final = 10
 LONGEST: Final = 0.05
+#: Seconds between two tries to reach a store that is away, at most.
+PATIENCE: Final = 5.0
 #: Seconds after which the row of a worker that died is forgotten.
 MOURNING: Final = 86_400.0
 
@@ -146,14 +148,19 @@ class Caretaker:
     async def _keep_house(self, every: float | None) -> None:
         heard = self._sessions.store.listen(self._hear)
         self._look_every = heard if every is None else min(every, heard)
-        look = True
+        look, wait = True, LOOK_EVERY
         while True:
             try:
-                look = await self._round(look)
+                look, wait = await self._round(look), LOOK_EVERY
             except asyncio.CancelledError:
                 raise
             except StoreBusy:
                 look = True
+            except AWAY as error:
+                log.warning("nothing moves by itself while the store is away: %s", error)
+                look = True
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, PATIENCE)
             except Exception:
                 log.exception("the caretaker stumbled")
                 look = True

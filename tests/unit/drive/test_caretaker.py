@@ -7,8 +7,9 @@ from contextlib import closing
 import pytest
 
 import everhold
-from everhold.core.errors import StoreDamaged, StoreFull
+from everhold.core.errors import StoreDamaged, StoreFull, StoreUnavailable
 from everhold.core.lease import TTL
+from everhold.drive.caretaker import PATIENCE
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
@@ -126,3 +127,29 @@ async def test_the_news_of_others_can_wait_and_a_call_cannot():
         assert not waiting.done()
         caretaker.poke()
         await asyncio.wait_for(waiting, 60)
+
+
+async def test_a_store_that_stays_away_is_asked_less_and_less_often(monkeypatch, caplog):
+    """Each time is one line of the log; when it is back, everything goes on."""
+    clock, store = ManualClock(), MemoryStore()
+    async with Runtime(store, clock=clock) as runtime:
+        id = (await runtime.start(dozes())).session_id
+        waited, sleep = [], asyncio.sleep
+
+        async def counted(seconds):
+            waited.append(seconds)
+            await sleep(0)
+
+        async def away(*given):
+            raise StoreUnavailable("memory", "it is away")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("everhold.drive.caretaker.asyncio.sleep", counted)
+            patched.setattr(store, "workers", away)
+            clock.advance(2)
+            while len(waited) < 8:
+                await sleep(0.001)
+        assert waited[:8] == sorted(waited[:8]) and waited[0] < waited[7] == PATIENCE
+        assert (await runtime.wait(id, 60)).result == "awake"
+    assert "nothing moves by itself while the store is away" in caplog.text
+    assert "Traceback" not in caplog.text
