@@ -12,8 +12,9 @@ import os
 from time import monotonic
 from typing import Final
 
-#: Seconds for which it is worth to look again and again; none where there is one processor.
-BLINK: Final = 1e-4 if (os.cpu_count() or 1) > 1 else 0.0
+#: Seconds for which it is worth to look again and again; none where there is one processor. Long enough for another
+#: that has to wake up first: else both would always find the other asleep.
+BLINK: Final = 2.5e-4 if (os.cpu_count() or 1) > 1 else 0.0
 _FEW, _MANY = 4, 256  # times that one sleeps at once after a blink in vain
 _CHUNK: Final = 2**15  # larger ones cost a call for memory each
 
