@@ -141,7 +141,8 @@ class Caretaker:
             except EverholdError as error:
                 log.warning("other processes are not heard: %s", error)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._heard.wait(), patience)
+                async with asyncio.timeout(patience):  # `wait_for` of Python 3.11 forgets that it was cancelled
+                    await self._heard.wait()
 
     # ---- looking
 
@@ -213,7 +214,8 @@ class Caretaker:
             left = min(left, due - self._clock.now())
         if left > 0:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._poked.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._poked.wait()
 
     async def _due(self) -> float | None:
         """The earliest moment since the last look at which anything moves by itself: before, it could not move here."""

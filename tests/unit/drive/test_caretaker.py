@@ -129,6 +129,22 @@ async def test_the_news_of_others_can_wait_and_a_call_cannot():
         await asyncio.wait_for(waiting, 60)
 
 
+@pytest.mark.parametrize("later", range(4))
+async def test_who_is_cancelled_while_called_leaves(later):
+    """Also if both happen at the same moment; a runtime that closes would wait for ever otherwise."""
+    async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
+        caretaker = runtime._caretaker
+        caretaker._rested = asyncio.get_running_loop().time() + 600
+        resting = asyncio.create_task(caretaker._in_peace(None))
+        await asyncio.sleep(0.01)
+        caretaker.poke()
+        for _ in range(later):
+            await asyncio.sleep(0)
+        heeded = resting.cancel()
+        await asyncio.wait([resting])
+        assert resting.cancelled() is heeded
+
+
 async def test_a_store_that_stays_away_is_asked_less_and_less_often(monkeypatch, caplog):
     """Each time is one line of the log; when it is back, everything goes on."""
     clock, store = ManualClock(), MemoryStore()
