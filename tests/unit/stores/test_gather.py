@@ -101,3 +101,16 @@ async def test_several_at_once_if_it_may():
     assert house.asked == [[1], [2]]
     house.door.set()
     assert [await one for one in tasks] == [2, 4, 6]
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+async def test_who_asks_again_at_once_is_answered(at_once):
+    """He comes when the asking before is over, and its task not yet forgotten."""
+    house = House()
+    doubled = Gathered(house.ask, at_once=at_once)
+
+    async def insist():
+        return [await doubled(number) for number in range(10)]
+
+    async with asyncio.timeout(10):
+        assert await asyncio.gather(*(insist() for _ in range(at_once))) == [list(range(0, 20, 2))] * at_once

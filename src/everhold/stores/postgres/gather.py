@@ -22,32 +22,39 @@ class Gathered(Generic[K, T]):
     def __init__(self, ask: Callable[[list[K]], Awaitable[Sequence[T]]], *, at_once: int = 1) -> None:
         self._ask, self._at_once = ask, at_once
         self._wanted: list[tuple[K, asyncio.Future[T]]] = []
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()  # kept, or nobody would
+        self._busy = 0  # those that will still look at what is wanted; one that is over may be among the tasks
 
     async def __call__(self, wanted: K) -> T:
         loop = asyncio.get_running_loop()
         said: asyncio.Future[T] = loop.create_future()
         self._wanted.append((wanted, said))
-        if len(self._tasks) < self._at_once:
+        if self._busy < self._at_once:
+            self._busy += 1
             self._tasks.add(task := loop.create_task(self._work()))
             task.add_done_callback(self._tasks.discard)
         return await said
 
     async def _work(self) -> None:
-        while self._wanted:
-            batch, self._wanted = self._wanted[:MOST], self._wanted[MOST:]
-            batch = [one for one in batch if not one[1].done()]
-            try:
-                said = await self._ask([wanted for wanted, _ in batch])
-            except BaseException as error:
-                for _, future in batch:
-                    _refuse(future, error)
-                if not isinstance(error, Exception):
-                    raise
-            else:
-                for (_, future), one in zip(batch, said, strict=True):
-                    if not future.done():
-                        future.set_result(one)
+        try:
+            while self._wanted:
+                batch, self._wanted = self._wanted[:MOST], self._wanted[MOST:]
+                await self._answer([one for one in batch if not one[1].done()])
+        finally:
+            self._busy -= 1
+
+    async def _answer(self, batch: list[tuple[K, asyncio.Future[T]]]) -> None:
+        try:
+            said = await self._ask([wanted for wanted, _ in batch])
+        except BaseException as error:
+            for _, future in batch:
+                _refuse(future, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for (_, future), one in zip(batch, said, strict=True):
+                if not future.done():
+                    future.set_result(one)
 
 
 def _refuse(future: asyncio.Future[Any], error: BaseException) -> None:
