@@ -183,13 +183,11 @@ class Caretaker:
     async def _rest(self) -> bool:
         """Sleep until something may have happened; returns whether it did."""
         due = await self._due()
-        now = self._clock.now()
-        if due is not None and self._looked <= due < now:
+        now, moments = self._clock.now(), [at for at in (due, self._death) if at is not None]
+        if any(at < now for at in moments):  # it came after the last look, or while that was under way
             return True
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(each.wait()) for each in (self._poked, self._heard)]
-        for at in (due, self._death):
-            if at is not None and at >= now:  # else it cannot move here, and is no reason to hurry
-                waits.append(asyncio.ensure_future(self._clock.sleep(at - now + 0.0005)))
+        waits += [asyncio.ensure_future(self._clock.sleep(at - now + 0.0005)) for at in moments]
         patience = min(LOOK_EVERY, self._look_every) if self._vigil.blind else self._look_every
         try:
             done, _ = await asyncio.wait(waits, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
@@ -230,7 +228,7 @@ class Caretaker:
         found = await self._dispatch.census()
         self.living = found.living
         await self._bury(found)
-        self._death = None if found.next is None else now + max(found.next, 0.0)
+        self._death = None if found.next is None else self._clock.now() + max(found.next, 0.0)
         self._vigil.watch(found.near)
         orphans = await store.orphans(set(found.living))
         skipped = len(self._skip)

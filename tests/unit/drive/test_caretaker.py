@@ -10,6 +10,7 @@ import everhold
 from everhold.core.errors import StoreDamaged, StoreFull, StoreUnavailable
 from everhold.core.lease import TTL
 from everhold.drive.caretaker import PATIENCE
+from everhold.ports.store import Worker
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
@@ -127,6 +128,23 @@ async def test_the_news_of_others_can_wait_and_a_call_cannot():
         assert not waiting.done()
         caretaker.poke()
         await asyncio.wait_for(waiting, 60)
+
+
+async def test_who_dies_while_the_house_is_looked_at_is_found_dead():
+    """He has just been seen alive, and nothing else will happen: whoever rests now rests for minutes."""
+    clock, store = ManualClock(), MemoryStore()
+    async with Runtime(store, clock=clock, recover=False, ttl=600) as runtime:
+        caretaker = runtime._caretaker
+        await store.beat(Worker("w-other", "elsewhere", 1, 3.0))
+        orphans = store.orphans
+
+        async def slow(living):
+            clock.advance(4)
+            return await orphans(living)
+
+        store.orphans = slow
+        assert await caretaker.move() is False
+        assert await asyncio.wait_for(caretaker._rest(), 60) is True
 
 
 @pytest.mark.parametrize("later", range(4))
