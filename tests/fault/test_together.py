@@ -139,10 +139,13 @@ async def locked(nursery: Nursery, path: Path, seconds: float) -> tuple[float, f
 async def test_a_foreign_write_lock_never_stops_the_loop(nursery: Nursery, tmp_path: Path) -> None:
     """While another program holds the write lock the loop never stalls over 20 ms, and the answer lands.
 
-    A stall of ours would be there each time, one of the machine is not: one quiet try in ten is enough.
+    A stall of ours would be there each time, one of the machine is not, though it may last a while: one quiet try is
+    enough.
     """
     stalls = []
-    for number in range(10):
+    for number in range(25):
+        if number > 5:
+            await asyncio.sleep(1)
         took, stall = await locked(nursery, tmp_path / f"locked-{number}.db", 0.5)
         if took > 0.3:  # else the lock was gone before the answer came to it
             stalls.append(stall)
