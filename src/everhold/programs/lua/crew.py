@@ -249,6 +249,10 @@ class Worker:
 
     # ---- its end
 
+    def is_long(self, now: float) -> bool:
+        """Whether what it does takes so long that it is no longer treated like others."""
+        return self.busy and self.ready and now - self.since > _LONG
+
     def look(self, now: float) -> None:
         """Send away those who wait if what it does takes long, and kill it if that takes too long."""
         if not self.ready:
@@ -257,7 +261,7 @@ class Worker:
             return
         if self._spent is None:
             self._spent = processor(self.process.pid)
-        if now - self.since > _LONG and not self._slowed:
+        if self.is_long(now) and not self._slowed:
             self._slowed = True
             _step_back(self.process.pid)
         limit, age = self.pool.limits.wall, now - self.since

@@ -6,8 +6,9 @@ Rules
      queue that moves is no reason.
   3. An advance that takes longer than the limit allows is killed with its worker. Time counts only as far as the
      worker had a processor, so that a crowded machine makes nobody guilty; five times the limit ends it anyway.
-  4. There are, or soon will be, two workers, and an idle one; one that computes for long gets less of the processor.
-     So hostile code holds up nobody but itself.
+  4. There are, or soon will be, two workers, and an idle one; one that computes for long gets less of the processor,
+     and takes no place from others: beside it another may be started, up to `CROWD` times `most`. So hostile code
+     holds up nobody but itself.
   5. A worker without work ends after a while; what it held is made again where it is needed.
 """
 
@@ -29,6 +30,8 @@ log = logging.getLogger("everhold")
 
 _LOOK: Final = 0.01  # seconds between two looks at busy workers
 _SPARE: Final = 0.05  # seconds after which another worker is started, so that one is idle
+#: How many times `most` there may be, however many of them compute for long: each takes memory.
+CROWD: Final = 4
 
 
 class Pool:
@@ -54,7 +57,7 @@ class Pool:
         idle = [worker for worker in self.workers if not worker.busy and not (alone and worker.held)]
         if idle:
             chosen = min(idle, key=lambda worker: len(worker.held))
-        elif len(self.workers) < self._most:
+        elif self._has_room():
             chosen = self._start()
         elif alone:
             return await self.place()
@@ -65,12 +68,20 @@ class Pool:
             self._sparing = self.loop.call_later(_SPARE, self._spare)
         return chosen
 
+    def _has_room(self) -> bool:
+        """Whether another may be started."""
+        if len(self.workers) < self._most:
+            return True
+        now = time.monotonic()
+        places = sum(not worker.is_long(now) for worker in self.workers)
+        return places < self._most and len(self.workers) < CROWD * self._most
+
     def _spare(self) -> None:
-        """See to it that one is idle, and that there are two."""
+        """See to it that one is idle, and that there are two; whoever waits has it."""
         self._sparing = None
-        if len(self.workers) < self._most and (len(self.workers) < 2 or all(worker.busy for worker in self.workers)):
+        if (len(self.workers) < 2 or all(worker.busy for worker in self.workers)) and self._has_room():
             try:
-                self._start()
+                self.freed(self._start())
             except WorkerFailed as error:  # whoever needs one is told
                 log.warning("%s", error)
 
@@ -111,7 +122,7 @@ class Pool:
             self.loop.call_soon(self._replace)
 
     def _replace(self) -> None:
-        if self._queue and len(self.workers) < self._most:
+        if self._queue and self._has_room():
             self.freed(self._start())
 
     # ---- the clock

@@ -223,6 +223,45 @@ async def test_who_finds_its_worker_busy_is_told_to_begin_elsewhere() -> None:
         spinning.cancel()
 
 
+async def test_who_computes_for_long_takes_no_place_from_others() -> None:
+    """Twice as many as there are places compute for ever; who was there before, and who comes now, is answered."""
+    async with hosted(Limits(cpu=900.0, wall=900.0)) as host:
+        good = begin(host, name="s-good")
+        await told(good, 0)
+        bomb = BOMB.removeprefix('alc.llm("ready?") ')
+        spinning = [asyncio.create_task(told(begin(host, bomb, f"s-{n}"), 0)) for n in range(16)]
+        async with asyncio.timeout(120):
+            assert prompt(await told(begin(host, name="s-new"), 0)) == "question 1"
+            while (reply := await _gone_on(host, good)) is None:
+                good = begin(host, name="s-good")
+        assert prompt(reply) == "question 2"
+        assert not any(task.done() for task in spinning)
+        for task in spinning:
+            task.cancel()
+
+
+async def _gone_on(host: LuaHost, one: Any) -> Reply | None:
+    """Its second step, where its worker is, or in another."""
+    try:
+        if not one._begun:
+            await one.replay_there([(0, 0.0, [], False, None)])
+        return await told(one, 1, "a")
+    except Overtaken:
+        return None
+
+
+async def test_there_are_never_more_workers_than_four_times_the_places() -> None:
+    async with hosted(Limits(cpu=900.0, wall=900.0), most=1) as host:
+        bomb = BOMB.removeprefix('alc.llm("ready?") ')
+        spinning = [asyncio.create_task(told(begin(host, bomb, f"s-{n}"), 0)) for n in range(6)]
+        pool = pool_of(host)
+        await until(lambda: len(pool.workers) == 4 and all(worker.is_long(time.monotonic()) for worker in pool.workers))
+        await asyncio.sleep(0.1)  # in which others would be started
+        assert len(pool.workers) == 4
+        for task in spinning:
+            task.cancel()
+
+
 async def test_a_worker_that_dies_is_nobodys_fault_at_first() -> None:
     async with hosted(most=1) as host:
         one = begin(host, BOMB)
