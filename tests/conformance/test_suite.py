@@ -257,17 +257,17 @@ async def _deaf(self, *, kind, to, limit):
     return (await MemoryStore.inbox(self, kind=kind, to=to, limit=limit))[::-1]
 
 
-async def _carefree(self, session_id, act, *, named=(), whole=False):
+async def _carefree(self, session_id, act, *, named=(), **more):
     door = self._doors.setdefault(session_id, Door())
-    given = door.look(session_id, self._head(session_id), self.now(), named, whole=whole)
+    given = door.look(session_id, self._head(session_id), self.now(), named, **more)
     try:
         return act(given)
     finally:
         door.take(given)
 
 
-async def _sleepy(self, session_id, act, *, named=(), whole=False):
-    return await MemoryStore.intake(self, session_id, lambda intake: _at(intake, 1000.0, act), named=named, whole=whole)
+async def _sleepy(self, session_id, act, **more):
+    return await MemoryStore.intake(self, session_id, lambda intake: _at(intake, 1000.0, act), **more)
 
 
 def _at(intake, now, act):
@@ -275,7 +275,7 @@ def _at(intake, now, act):
     return act(intake)
 
 
-async def _short(self, session_id, act, *, named=(), whole=False):
+async def _short(self, session_id, act, **more):
     return await MemoryStore.intake(self, session_id, act)
 
 

@@ -180,6 +180,39 @@ async def test_a_conversation_that_is_taken_up_is_read_once():
         assert store.read - taken_up < 160
 
 
+class Rows(SQLiteStore):
+    """Counts what SQLite does, step by step: rows that are looked at in vain too."""
+
+    steps = 0
+
+    async def open(self):
+        await super().open()
+        self._connection.set_progress_handler(self._step, 1)
+
+    def _step(self):
+        self.steps += 1
+
+
+async def test_an_input_costs_the_same_however_much_waits(tmp_path):
+    """What is enqueued, asked for by name or taken back reads nothing of the nine hundred that wait before it."""
+    store, found = Rows(tmp_path / "app.db"), []
+    async with opened(on=store, llm=answers, replay=False, recover=False) as runtime:
+        session = await runtime.session(spoken, "long")
+        for more in (10, 890):
+            for _ in range(more):
+                await session.enqueue("q")
+            store.steps = 0
+            with Calls() as calls:
+                await session.enqueue("q", key=f"k-{more}")
+                await session.enqueue("q", key=f"k-{more}")
+                await session.input(f"k-{more}")
+                await session.cancel(f"k-{more}")
+            found.append((calls.made, store.steps))
+    (early, early_steps), (late, late_steps) = found
+    assert late <= 1.1 * early
+    assert late_steps <= 1.1 * early_steps
+
+
 async def test_a_thousand_turns_are_kept_in_three_megabytes(tmp_path):
     """Storage is linear: what was said is kept once. A late turn costs what an early one costs here too."""
     async with opened(on=SQLiteStore(tmp_path / "app.db"), llm=answers, replay=False) as runtime:

@@ -130,7 +130,7 @@ class Waiting:
 async def put(runtime: Runtime, session_id: str, item: Item) -> Receipt:
     """Let an item wait. It is kept when this returns; a worker is woken, and not waited for."""
     names = [item.id] if item.key is None else [item.id, item.key]
-    receipt = await runtime.store.intake(session_id, lambda intake: intake.enqueue(item), named=names)
+    receipt = await runtime.store.intake(session_id, lambda intake: intake.enqueue(item), named=names, only=True)
     runtime._drain.wake(session_id)
     return receipt
 
@@ -158,7 +158,7 @@ async def command(
         first = intake.items.get(name)  # whatever its reason was
         return Receipt(first, False) if first is not None else intake.enqueue(item)
 
-    receipt = await runtime.store.intake(session_id, act, named=[name])
+    receipt = await runtime.store.intake(session_id, act, named=[name], only=True)
     runtime._drain.wake(session_id)
     return receipt
 
@@ -175,7 +175,7 @@ async def listed(runtime: Runtime, session_id: str, *, all: bool = False) -> lis
 async def cancel(runtime: Runtime, session_id: str, names: Sequence[str], reason: str = "") -> list[Cancelled]:
     if not names:
         raise BadArguments("cancel", "say what, by id or key")
-    found = await runtime.store.intake(session_id, lambda intake: intake.cancel(names, reason), named=names)
+    found = await runtime.store.intake(session_id, lambda intake: intake.cancel(names, reason), named=names, only=True)
     runtime._sessions.changed(session_id)
     return found
 
@@ -243,7 +243,7 @@ async def waiting_item(runtime: Runtime, session_id: str, name: str) -> Item | N
         known = intake.items.get(name)
         return known or next((item for item in intake.items.values() if item.key == name), None)
 
-    return await runtime.store.intake(session_id, act, named=[name])
+    return await runtime.store.intake(session_id, act, named=[name], only=True)
 
 
 async def still_waits(runtime: Runtime, session_id: str, input_id: str) -> None:

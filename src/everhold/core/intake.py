@@ -155,9 +155,12 @@ class Intake:
         items: Iterable[Item] = (),
         state: State = State.PAUSED,
         named: Iterable[str] | None = None,
+        *,
+        only: bool = False,
     ) -> None:
         self.state = state  # of the session
         self._looked_for = None if named is None else frozenset(named)  # what has ended was read; None: all of it
+        self._only = only  # nothing but what is named was read
         self.session_id, self.now, self.lease, self.seq = session_id, now, lease, seq
         self.items = {item.id: item for item in sorted(items, key=lambda item: item.seq)}
         self.written: dict[str, Item | None] = {}  # items to write; None: to forget
@@ -244,8 +247,9 @@ class Intake:
         """Refuse what could not be kept, and a key that may be another's."""
         if not item.id.strip() or (item.key is not None and not item.key.strip()):
             raise BadArguments("enqueue", "an id or a key is text, and not blank")
-        if item.key is not None and self._looked_for is not None and item.key not in self._looked_for:
-            raise BadArguments("enqueue", f"whether {item.key!r} has ended is not known: name the key with the act")
+        for name in (item.key, item.id if self._only else None):
+            if name is not None and self._looked_for is not None and name not in self._looked_for:
+                raise BadArguments("enqueue", f"whether {name!r} has come before is not known: name it with the act")
         plain([item.id, item.key, item.merge, item.turn, item.available_at], "the item")
         plain(item.body, "the body")
 
@@ -256,6 +260,8 @@ class Intake:
         return [item for item in self._open(lane) if not self._is_held(item)]
 
     def _open(self, lane: Lane | None = None) -> list[Item]:
+        if self._only:
+            raise BadArguments("intake", "what waits was not read: only what is named with the act")
         return [item for item in self.items.values() if item.waits and lane in (None, item.kind.lane)]
 
     def _is_held(self, item: Item) -> bool:

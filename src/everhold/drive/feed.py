@@ -27,7 +27,7 @@ async def say(sessions: Sessions, session_id: str, words: JSON, key: str) -> boo
     """Say something to a conversation, when its turn comes; returns whether this was the first time."""
     plain(words, "what is said")
     item = Item(key, ItemKind.INPUT, {"content": words if isinstance(words, str) else dumps(words)}, key)
-    found = await sessions.store.intake(session_id, lambda intake: intake.enqueue(item), named=[key])
+    found = await sessions.store.intake(session_id, lambda intake: intake.enqueue(item), named=[key], only=True)
     sessions.poke()
     return found.new
 
@@ -109,7 +109,7 @@ async def _post(sessions: Sessions, session_id: SessionId, head: Head, signal: S
 
 
 async def _was_sent(store: Store, session_id: str, item: Item) -> bool:
-    found = await store.intake(session_id, lambda intake: intake.items.get(item.id), named=[item.id])
+    found = await store.intake(session_id, lambda intake: intake.items.get(item.id), named=[item.id], only=True)
     if found is not None and not same(found.body, item.body):
         raise InputConflict(item.id, session_id, found.id)
     return found is not None

@@ -71,7 +71,9 @@ class Leases:
     async def _acquire(self, session_id: str) -> Fence | None:
         await self._introduce()
         token = secrets.token_hex(8)  # one try, however often the store has to repeat it
-        found = await self._store.intake(session_id, lambda intake: intake.take(self.owner, token, self.timings.ttl))
+        found = await self._store.intake(
+            session_id, lambda intake: intake.take(self.owner, token, self.timings.ttl), only=True
+        )
         if isinstance(found, Busy):
             return None
         if not self._held:
@@ -134,7 +136,7 @@ class Leases:
             lease = intake.lease
             return lease if lease is not None and lease.live(intake.now) and lease.owner != self.owner else None
 
-        return await self._store.intake(session_id, look)
+        return await self._store.intake(session_id, look, only=True)
 
     async def renew(self) -> None:
         """Let all live on; those that somebody else has by now are lost."""
@@ -163,7 +165,7 @@ class Leases:
         """
         strays = {session_id for session_id in kept if session_id not in self._held}
         for session_id in strays & self._strays:
-            await self._store.intake(session_id, self._let_go)
+            await self._store.intake(session_id, self._let_go, only=True)
         self._strays = strays
 
     def _let_go(self, intake: Intake) -> None:

@@ -231,13 +231,20 @@ class Store(Protocol):
         ...
 
     async def intake(
-        self, session_id: str, act: Callable[[Intake], T], *, named: Sequence[str] = (), whole: bool = False
+        self,
+        session_id: str,
+        act: Callable[[Intake], T],
+        *,
+        named: Sequence[str] = (),
+        whole: bool = False,
+        only: bool = False,
     ) -> T:
         """Let `act` see a session's lease and what waits for it, and land what it changed, as one.
 
-        It is given everything that waits, what has ended under an id or key `named`, or all with `whole`; a key under
-        which it lets something in has to be named. It may be called more than once, and is to be repeatable: where the
-        outcome of a try is unknown, it is tried again.
+        It is given everything that waits, what has ended under an id or key `named`, or all with `whole`; with `only`
+        it needs no more than what is named, however much waits. A key under which it lets something in has to be named.
+        It may be called more than once, and is to be repeatable: where the outcome of a try is unknown, it is tried
+        again.
         MUST raise `UnknownSession` if there is none.
         MUST let one act at a time on a session, whoever the others are, and change nothing if it raises.
         MUST write nothing if nothing was changed.

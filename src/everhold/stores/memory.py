@@ -128,7 +128,7 @@ class MemoryStore(Lanes, Upkeep):
             raise BadValue("the change", str(error)) from None
         if change.intake is not None:
             door = self._doors.get(change.id) or Door()
-            intake = door.look(change.id, change.head, self.now(), change.named, whole=False)
+            intake = door.look(change.id, change.head, self.now(), change.named)
             change.intake(intake)
             door.take(intake)
             self._doors[change.id] = door

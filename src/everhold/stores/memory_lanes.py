@@ -31,12 +31,21 @@ class Door:
         self.seq = 0
         self.items: dict[str, Item] = {}
 
-    def look(self, session_id: str, head: Head, now: float, named: Sequence[str], *, whole: bool) -> Intake:
+    def look(
+        self,
+        session_id: str,
+        head: Head,
+        now: float,
+        named: Sequence[str],
+        *,
+        whole: bool = False,
+        only: bool = False,
+    ) -> Intake:
         def wanted(item: Item) -> bool:
-            return whole or item.waits or item.id in named or item.key in named
+            return whole or (item.waits and not only) or item.id in named or item.key in named
 
         items = [copy.deepcopy(item) for item in self.items.values() if wanted(item)]
-        return Intake(session_id, now, self.lease, self.seq, items, head.state, None if whole else named)
+        return Intake(session_id, now, self.lease, self.seq, items, head.state, None if whole else named, only=only)
 
     def take(self, intake: Intake) -> None:
         """Keep what was changed, as a file would: what cannot be written is refused before anything is."""
@@ -68,11 +77,17 @@ class Lanes:
         raise NotImplementedError
 
     async def intake(
-        self, session_id: str, act: Callable[[Intake], T], *, named: Sequence[str] = (), whole: bool = False
+        self,
+        session_id: str,
+        act: Callable[[Intake], T],
+        *,
+        named: Sequence[str] = (),
+        whole: bool = False,
+        only: bool = False,
     ) -> T:
         head = self._head(session_id)
         door = self._doors.get(session_id) or Door()
-        given = door.look(session_id, head, self.now(), named, whole=whole)
+        given = door.look(session_id, head, self.now(), named, whole=whole, only=only)
         said = act(given)
         if given.moved or given.written:
             door.take(given)

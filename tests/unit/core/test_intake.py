@@ -193,8 +193,19 @@ def test_a_key_has_to_be_looked_for():
     made = intake(said("b", key="k"), named=["k"])
 
     assert ids(made.waiting()) == ["b"]
-    with pytest.raises(BadArguments, match="name the key"):
+    with pytest.raises(BadArguments, match="'other' has come before is not known"):
         made.enqueue(said("c", key="other"))
+
+
+def test_where_only_what_is_named_was_read_nothing_else_is_known():
+    """Neither what waits, nor whether an id was given before that was not named."""
+    made = Intake("s-1", 100.0, named=["b", "k"], only=True)
+
+    assert made.enqueue(said("b", key="k")).new
+    with pytest.raises(BadArguments, match="'c' has come before is not known"):
+        made.enqueue(said("c"))
+    with pytest.raises(BadArguments, match="was not read"):
+        made.waiting()
 
 
 def test_a_session_that_has_ended_takes_nothing_in():

@@ -136,14 +136,14 @@ class Moving(MemoryStore):
 
     moves = 0
 
-    async def intake(self, session_id, act, *, named=(), whole=False):
+    async def intake(self, session_id, act, *, whole=False, **more):
         if whole and self.moves:
             self.moves -= 1
             record = await self.load(session_id)
             waiting = await super().intake(session_id, lambda intake: intake.waiting())
             done = (lambda intake: intake.cancel([waiting[0].id])) if waiting else None
             await self.commit(step(record, asked=[ask(record.head.n + 1)], intake=done), record.head.revision)
-        return await super().intake(session_id, act, named=named, whole=whole)
+        return await super().intake(session_id, act, whole=whole, **more)
 
 
 async def test_a_session_and_its_intake_are_of_one_moment(tmp_path):

@@ -52,6 +52,7 @@ _WAITING: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref AND 
 _ENDED: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref AND state <> 'waiting'"
 _CHOSEN: Final = f"{_WAITING} UNION ALL {_ENDED} AND id = ANY(%s) UNION ALL {_ENDED} AND key = ANY(%s)"
 _ALL: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref"
+_ONLY: Final = f"{_ALL} AND id = ANY(%s) UNION {_ALL} AND key = ANY(%s)"
 _COLUMNS: Final = ", ".join([*(f"l.{name}" for name in LEASE), *(f"i.{name}" for name in ITEM)])
 _LOOK: Final = f"SELECT s.id, h.ref, h.state, {NOW}, {_COLUMNS} " + _SESSION.format(
     more=" LEFT JOIN everhold.lease l ON l.session = s.ref LEFT JOIN LATERAL ({items}) i ON true"
@@ -76,18 +77,18 @@ def locks(sessions: Sequence[str], *, free: bool = False) -> list[Act]:
     return [(_LOCK_HEAD + how, (ids,)), (_LOCK_LEASE + how, (ids,))]
 
 
-def look(sessions: Sequence[str], chosen: Sequence[str] | None = ()) -> Act:
+def look(sessions: Sequence[str], chosen: Sequence[str] | None = (), *, only: bool = False) -> Act:
     """The statement that reads the intakes of sessions at one moment, for `read_intake`.
 
-    `chosen` are the names of items that are read though they have ended; None: all of them.
+    `chosen` are the names of items that are read though they have ended; None: all of them. With `only`, no others are.
     """
     ids = [kept(each) for each in sessions]
     if chosen is None:
         return _LOOK.format(items=_ALL), (None, ids)
-    if not chosen:
+    if not chosen and not only:
         return _LOOK.format(items=_WAITING), (None, ids)
     names = [kept(name) for name in chosen]
-    return _LOOK.format(items=_CHOSEN), (None, names, names, ids)
+    return _LOOK.format(items=_ONLY if only else _CHOSEN), (None, names, names, ids)
 
 
 def sorted_out(sessions: Sequence[str], rows: Rows) -> list[Rows]:
@@ -107,14 +108,20 @@ def is_locked(rows: Rows, heads: Rows, leases: Rows) -> bool:
 
 
 def read_intake(
-    session_id: str, rows: Rows, time: Callable[[], float] | None, chosen: Sequence[str] | None
+    session_id: str,
+    rows: Rows,
+    time: Callable[[], float] | None,
+    chosen: Sequence[str] | None,
+    *,
+    only: bool = False,
 ) -> tuple[int, Intake]:
     """The session's number and its intake; raises one of `UNREADABLE`, or `BadValue`, if a row is damaged."""
     _, ref, state, now, *first = rows[0]
     held = tuple(first[: len(LEASE)])
     lease, seq = (None, 0) if held[0] is None else read_lease(_told_lease(held))
     items = [told_item(row[-len(ITEM) :]) for row in rows if row[-len(ITEM)] is not None]
-    return ref, Intake(session_id, now if time is None else time(), lease, seq, items, State(state), chosen)
+    at = now if time is None else time()
+    return ref, Intake(session_id, at, lease, seq, items, State(state), chosen, only=only)
 
 
 async def land(line: Line, schema: str, intakes: Mapping[int, Intake], more: Iterable[Act]) -> None:

@@ -96,19 +96,26 @@ class Lanes:
         raise NotImplementedError
 
     async def intake(
-        self, session_id: str, act: Callable[[Intake], T], *, named: Sequence[str] = (), whole: bool = False
+        self,
+        session_id: str,
+        act: Callable[[Intake], T],
+        *,
+        named: Sequence[str] = (),
+        whole: bool = False,
+        only: bool = False,
     ) -> T:
         self._known(session_id)
         chosen = None if whole else named
         alone = chosen is None or bool(chosen)
-        rows = await (self._said(*look([session_id], chosen)) if alone else self._looks(session_id))
-        _, given = self._seen(session_id, rows, chosen)
+        only = only and alone  # those that name nothing are looked at together with others, and see what waits
+        rows = await (self._said(*look([session_id], chosen, only=only)) if alone else self._looks(session_id))
+        _, given = self._seen(session_id, rows, chosen, only=only)
         said = act(given)  # most looks change nothing, and take no lock
         if not (given.moved or given.written):
             return said
         outcome = None if alone else await self._moves((session_id, act))
         if outcome is None:
-            return await self._lines.insisting(lambda line: self._change(line, session_id, act, chosen))
+            return await self._lines.insisting(lambda line: self._change(line, session_id, act, chosen, only))
         made: T = outcome()
         return made
 
@@ -116,10 +123,12 @@ class Lanes:
         """What is in the intakes of some sessions."""
         return sorted_out(sessions, await self._said(*look(sessions)))
 
-    async def _change(self, line: Line, session_id: str, act: Callable[[Intake], T], chosen: Sequence[str] | None) -> T:
+    async def _change(
+        self, line: Line, session_id: str, act: Callable[[Intake], T], chosen: Sequence[str] | None, only: bool
+    ) -> T:
         """Let somebody act on one intake; waits for whoever else does."""
-        begin = [("BEGIN", ()), self._local(), *locks([session_id]), look([session_id], chosen)]
-        ref, fresh = self._seen(session_id, (await sent(line, self.schema, begin))[-1], chosen)
+        begin = [("BEGIN", ()), self._local(), *locks([session_id]), look([session_id], chosen, only=only)]
+        ref, fresh = self._seen(session_id, (await sent(line, self.schema, begin))[-1], chosen, only=only)
         said = act(fresh)
         await self._land(line, {ref: fresh})
         return said
@@ -167,11 +176,13 @@ class Lanes:
             changed[ref] = fresh
         return lambda: said
 
-    def _seen(self, session_id: str, rows: Rows, chosen: Sequence[str] | None) -> tuple[int, Intake]:
+    def _seen(
+        self, session_id: str, rows: Rows, chosen: Sequence[str] | None, *, only: bool = False
+    ) -> tuple[int, Intake]:
         if not rows:
             raise UnknownSession(session_id, self.where)
         try:
-            return read_intake(session_id, rows, self.time, chosen)
+            return read_intake(session_id, rows, self.time, chosen, only=only)
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 

@@ -79,7 +79,7 @@ def land(run: Any, change: Change, fence: int, now: Callable[[], float]) -> None
     if not change.light:
         _land_rest(run, change, head)
         if change.intake is not None:
-            intake = lanes.read(run, head.ref, change.id, head.state, now(), change.named, whole=False)
+            intake = lanes.read(run, head.ref, change.id, head.state, now(), change.named)
             change.intake(intake)
             lanes.write(run, head.ref, intake)
 

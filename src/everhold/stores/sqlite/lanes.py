@@ -42,25 +42,38 @@ def _marks(count: int) -> str:
     return ", ".join("?" * count)
 
 
-def read(run: Run, ref: int, session_id: str, state: State, now: float, named: Sequence[str], *, whole: bool) -> Intake:
+def read(
+    run: Run,
+    ref: int,
+    session_id: str,
+    state: State,
+    now: float,
+    named: Sequence[str],
+    *,
+    whole: bool = False,
+    only: bool = False,
+) -> Intake:
     """One session's intake; raises `ValueError` if a row is damaged."""
     found = run(f"SELECT {_LEASE} FROM lease WHERE session = ?", (ref,)).fetchone()
     lease, seq = (None, 0) if found is None else read_lease(found)
-    rows = [] if found is None else _items(run, ref, named, whole)
-    return Intake(session_id, now, lease, seq, map(read_item, rows), state, None if whole else named)
+    rows = [] if found is None else _items(run, ref, named, whole, only)
+    return Intake(session_id, now, lease, seq, map(read_item, rows), state, None if whole else named, only=only)
 
 
-def _items(run: Run, ref: int, named: Sequence[str], whole: bool) -> list[Any]:
+def _items(run: Run, ref: int, named: Sequence[str], whole: bool, only: bool) -> list[Any]:
     """Rows of items; what has ended is only looked for by name, however much of it there is."""
-    if whole:
-        return run(f"SELECT {_ITEM} FROM item WHERE session = ?", (ref,)).fetchall()
-    # Without the hint SQLite reads all of the session's rows, and filters them.
-    waiting = f"SELECT {_ITEM} FROM item INDEXED BY item_open WHERE session = ? AND state = 'waiting'"
-    if not named:
-        return run(waiting, (ref,)).fetchall()
     of = f"SELECT {_ITEM} FROM item WHERE session = ?"
-    each = (waiting, f"{of} AND id IN ({_marks(len(named))})", f"{of} AND key IN ({_marks(len(named))})")
-    return run(" UNION ".join(each), (ref, ref, *named, ref, *named)).fetchall()
+    if whole:
+        return run(of, (ref,)).fetchall()
+    each: list[str] = []
+    values: list[Any] = []
+    if not only:  # without the hint SQLite reads all of the session's rows, and filters them
+        each.append(f"SELECT {_ITEM} FROM item INDEXED BY item_open WHERE session = ? AND state = 'waiting'")
+        values.append(ref)
+    if named:
+        each += [f"{of} AND {name} IN ({_marks(len(named))})" for name in ("id", "key")]
+        values += [ref, *named] * 2
+    return run(" UNION ".join(each), values).fetchall() if each else []
 
 
 def write(run: Run, ref: int, intake: Intake) -> None:
@@ -191,17 +204,22 @@ class Lanes:
         raise NotImplementedError
 
     async def intake(
-        self, session_id: str, act: Callable[[Intake], T], *, named: Sequence[str] = (), whole: bool = False
+        self,
+        session_id: str,
+        act: Callable[[Intake], T],
+        *,
+        named: Sequence[str] = (),
+        whole: bool = False,
+        only: bool = False,
     ) -> T:
         with self._reading():  # most looks change nothing, and take no lock
-            found = self._looked(session_id, named, whole)
-            given = found[1]
+            _, given = self._looked(session_id, named, whole, only)
         said = act(given)
         if not given.moved and not given.written:
             return said
 
         def land() -> T:
-            ref, fresh = self._looked(session_id, named, whole)
+            ref, fresh = self._looked(session_id, named, whole, only)
             said = act(fresh)
             write(self._run, ref, fresh)
             return said
@@ -209,9 +227,9 @@ class Lanes:
         landed: T = await self._write(land, lasting=given.lasting)
         return landed
 
-    def _looked(self, session_id: str, named: Sequence[str], whole: bool) -> tuple[int, Intake]:
+    def _looked(self, session_id: str, named: Sequence[str], whole: bool, only: bool) -> tuple[int, Intake]:
         _, head, _ = self._session(session_id)
-        return head.ref, read(self._run, head.ref, session_id, head.state, self.now(), named, whole=whole)
+        return head.ref, read(self._run, head.ref, session_id, head.state, self.now(), named, whole=whole, only=only)
 
     async def ready(self, limit: int) -> builtins.list[SessionId]:
         with self._reading():

@@ -148,6 +148,26 @@ class ComingRoom(Room):
             await on(store, lambda intake: intake.enqueue(said("i-1", key="k")))
         assert await kept(store) == {}
 
+    async def test_what_is_named_is_enough(self, store: Store) -> None:
+        """TI1: Who names what comes needs nothing else that waits: receipts, conflicts and ends are the same."""
+        await working(store, said("i-1", key="k"), said("i-2"))
+        again, other = said("i-1", key="k"), Item("i-3", ItemKind.INPUT, "other", key="k")
+
+        async def alone(act: Callable[[Intake], T], *named: str) -> T:
+            return await store.intake("s-1", act, named=named, only=True)
+
+        assert [*await alone(lambda intake: dict(intake.items), "k")] == ["i-1"]
+        assert not (await alone(lambda intake: intake.enqueue(again), "k", "i-1")).new
+        with pytest.raises(InputConflict):
+            await alone(lambda intake: intake.enqueue(other), "k", "i-3")
+        with pytest.raises(BadArguments):
+            await alone(lambda intake: intake.enqueue(said("i-3")), "k")
+        with pytest.raises(BadArguments):
+            await alone(lambda intake: intake.waiting(), "k")
+        assert (await alone(lambda intake: intake.enqueue(said("i-3")), "i-3")).item.seq == 3
+        assert [one.outcome for one in await alone(lambda intake: intake.cancel(["k"]), "k")] == [Cancel.CANCELLED]
+        assert await waiting(store) == ["i-2", "i-3"]
+
     async def test_an_id_is_given_once(self, store: Store) -> None:
         """TI18: An id of something that has ended is never another's, though nobody looked for it."""
         await working(store, said("i-1"))
