@@ -86,7 +86,8 @@ function alc.fork(strategies, ctx, opts)
   opts, ctx = given(opts) or {}, given(ctx) or {}
   local aborts = opts.on_error == "abort" or opts.on_error == "fail"
   local copy = encode(ctx, "alc.fork: ctx")
-  return decode(request("fork", aborts, copy, unpack(strategies, 1, #strategies)))
+  local results = request("fork", aborts, copy, unpack(strategies, 1, #strategies))
+  return decode(results, 3) -- the list, a child's table, and its stats are around what children said
 end
 
 function alc.budget_remaining()

@@ -254,12 +254,13 @@ function read(source, at, depth)
   return read_number(source, at)
 end
 
-local function decode(source)
+-- The value of a text, around which there are so many levels that do not count.
+local function decode(source, around)
   local _, bad = utf8_len(source)
   if bad then
     error(format("not valid UTF-8 (byte %d)", bad), 0)
   end
-  local value, at = read(source, skip(source, 1), 0)
+  local value, at = read(source, skip(source, 1), -(around or 0))
   at = skip(source, at)
   if at <= #source then
     fail(source, at, "the end")

@@ -18,6 +18,7 @@ function M.run(ctx)
   return ctx
 end
 return M"""
+DEEP = "return {run = function() local v = 'x' for i = 1, %d do v = {v} end return v end}"
 
 
 @pytest.fixture
@@ -174,3 +175,30 @@ def test_a_fork_comes_back_by_replay(root: Path) -> None:
     replies = [again.execution.advance(*given) for given in life.given]
     assert [reply.asked for reply in replies] == [reply.asked for reply in life.replies]
     assert replies[-1].outcome == life.outcome
+
+
+@pytest.mark.parametrize("levels", [126, 127, 128])
+def test_a_child_may_return_what_any_program_may_return(root: Path, levels: int) -> None:
+    """As deep as JSON goes here; what a fork puts around it does not count."""
+    package(root, "deep", DEEP % levels)
+    life = Life("return alc.fork({'deep'}, {})[1].result", roots=[root])
+    value, found = life.finish(), 0
+    while isinstance(value, list):
+        (value,), found = value, found + 1
+    assert (found, value) == (levels, "x")
+
+
+def test_a_child_that_returns_what_is_too_deep_fails_and_not_its_parent(root: Path) -> None:
+    package(root, "deep", DEEP % 129)
+    (result,) = Life("return alc.fork({'deep'}, {})", roots=[root]).finish()
+    assert result["ok"] is False and "is nested deeper than 128 levels" in result["error"]
+
+
+def test_what_a_child_records_may_be_as_deep(root: Path) -> None:
+    package(
+        root,
+        "deep",
+        "return {run = function() local v = 'x' for i = 1, 128 do v = {v} end alc.stats.record('v', v) end}",
+    )
+    (result,) = Life("return {(next(alc.fork({'deep'}, {})[1].stats))}", roots=[root]).finish()
+    assert result == "v"
