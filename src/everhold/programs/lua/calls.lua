@@ -49,13 +49,23 @@ local function relay(co, ok, ...)
   return caught(ok, ...)
 end
 
+local LANGUAGE = { "bridge", "json", "naming", "order", "saying", "strings", "system", "tables" }
+
+-- Close a coroutine. C runs what it has to close, and from there nothing can be asked: so the language is all there before.
+local function ended(co)
+  for i = 1, #LANGUAGE do
+    kit.part(LANGUAGE[i])
+  end
+  return raw_pcall(close, co)
+end
+
 local function unwrapped(co, ok, ...)
   if ok then
     return ...
   end
   local problem = ...
   if status(co) == "dead" then
-    close(co)
+    ended(co)
   end
   error(problem, type(problem) == "string" and 2 or 0)
 end
@@ -84,7 +94,7 @@ function library.yield(...)
 end
 
 function library.close(co)
-  return checked(passed("close", raw_pcall(close, co)))
+  return checked(passed("close", ended(co)))
 end
 
 function library.running()

@@ -231,3 +231,32 @@ def test_closing_a_coroutine_closes_what_is_open_in_it() -> None:
       end)
       coroutine.resume(co) local ok = coroutine.close(co) return {ok, log[1], coroutine.status(co)}"""
     assert run(code) == [True, "closed", "dead"]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        "print('x')",
+        "for k in pairs({a = 1}) do end",
+        "table.sort({2, 1})",
+        "assert(tostring({}))",
+        "alc.log('info', 'x')",
+        "assert(alc.json_encode({1}) == '[1]')",
+        "io.write('a')",
+        "assert(('a'):gsub('a', function() return 'b' end) == 'b')",
+        "assert('1' + 1 == 2)",
+        "assert(load('return 1')() == 1)",
+        "alc.stats.record('a', 1)",
+    ],
+)
+@pytest.mark.parametrize("end", ["coroutine.yield() end", "error('x', 0) end"])
+def test_what_a_coroutine_closes_has_the_whole_language(act: str, end: str) -> None:
+    """Also what is loaded with its first use, though nobody can be asked from there."""
+    code = f"""local done = false
+      local f = function()
+        local x <close> = setmetatable({{}}, {{__close = function() {act} done = true end}}) {end}
+      local co = coroutine.create(f)
+      coroutine.resume(co) coroutine.close(co)
+      local closed, wrapped = done, coroutine.wrap(f)
+      done = false pcall(wrapped) return {{closed, done}}"""
+    assert run(code) == [True, "error" in end]
