@@ -8,7 +8,8 @@ has a schema, also that. Trailing newlines of the answer are dropped, as a shell
 Rules
   1. It answers `llm` queries and nothing else.
   2. At most `at_once` of them run at the same time in one event loop.
-  3. On a timeout, or when cancelled, the command is killed with all the processes it started.
+  3. On a timeout, when cancelled, or when it writes more than `LONGEST` bytes, the command is killed with all the
+     processes it started.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from everhold.answerers.process import conversed, split
+from everhold.answerers.process import Flood, conversed, split
 from everhold.answerers.real import refuse_in_tests
 from everhold.answerers.right import MODEL, refuse_others
 from everhold.core.codec import JSON, dumps
 from everhold.core.errors import AnswerFailed, BadSetting
 from everhold.core.query import Query
 
+#: Bytes of an answer.
+LONGEST: Final = 8 * 2**20
 _TAIL: Final = 2000  # characters of stderr worth keeping
 
 
@@ -61,7 +64,9 @@ class Command:
         async with self._slots.setdefault(loop, asyncio.Semaphore(self.at_once)):
             try:
                 async with asyncio.timeout(self.timeout):
-                    code, said, complaint = await conversed(self.argv, text)
+                    code, said, complaint = await conversed(self.argv, text, LONGEST, 4 * _TAIL)
+            except Flood:
+                raise AnswerFailed(f"{self.argv[0]} wrote more than {LONGEST:,} bytes", "too_large") from None
             except TimeoutError:
                 raise AnswerFailed(f"{self.argv[0]} gave no answer in {self.timeout:g} s", "timeout") from None
             except OSError as error:

@@ -19,6 +19,10 @@ PATIENCE: Final = 5.0  # seconds for a killed command to be gone
 LAST_WORDS: Final = 0.2  # seconds for what a command that has exited wrote before
 
 
+class Flood(Exception):
+    """A command wrote more than anybody wants to read, and was ended."""
+
+
 def split(command: str | Sequence[str], setting: str) -> list[str]:
     """A command's words; raises `BadSetting` if there are none."""
     try:
@@ -35,13 +39,28 @@ async def started(argv: Sequence[str], stdout: int = PIPE) -> Process:
     return await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=stdout, stderr=PIPE, start_new_session=True)
 
 
-async def conversed(argv: Sequence[str], text: bytes) -> tuple[int | None, bytes, bytes]:
-    """Run a command to its end: its exit code, and what it wrote. If this is cancelled, the command is killed.
+async def conversed(argv: Sequence[str], text: bytes, most: int, last: int) -> tuple[int | None, bytes, bytes]:
+    """Run a command to its end: its exit code, what it wrote, and the last it complained of.
 
-    Raises `OSError` if it cannot be run.
+    If this is cancelled, or if it writes more than `most` bytes, which is a `Flood`, the command is killed. Raises
+    `OSError` if it cannot be run.
     """
-    process, (said, complaint) = await _run(started(argv), lambda process: process.communicate(text))
-    return process.returncode, said, complaint
+    tail = bytearray()
+
+    async def heard(process: Process) -> bytes:
+        hearing = asyncio.create_task(_hear(process, tail, last))
+        feeding = asyncio.create_task(_feed(process, text))
+        try:
+            said = await _read(process, most)
+            await hearing
+            await process.wait()
+            return said
+        finally:
+            await _leave(hearing, feeding)
+
+    process, said = await _run(started(argv), heard)
+    process._transport.close()  # type: ignore[attr-defined]
+    return process.returncode, said, bytes(tail)
 
 
 async def performed(argv: Sequence[str], text: bytes, most: int) -> tuple[int | None, bytes]:
@@ -58,9 +77,7 @@ async def performed(argv: Sequence[str], text: bytes, most: int) -> tuple[int | 
             await _exit(process)
             await asyncio.wait([hearing], timeout=LAST_WORDS)
         finally:
-            hearing.cancel()
-            feeding.cancel()
-            await asyncio.gather(hearing, feeding, return_exceptions=True)
+            await _leave(hearing, feeding)
 
     process, _ = await _run(started(argv, DEVNULL), watched)
     process._transport.close()  # type: ignore[attr-defined]
@@ -87,6 +104,17 @@ async def _exit(process: Process) -> None:
         wait = min(wait * 2, 0.1)
 
 
+async def _read(process: Process, most: int) -> bytes:
+    """All that it says."""
+    assert process.stdout is not None
+    said = bytearray()
+    while words := await process.stdout.read(65536):
+        said += words
+        if len(said) > most:
+            raise Flood
+    return bytes(said)
+
+
 async def _hear(process: Process, tail: bytearray, most: int) -> None:
     assert process.stderr is not None
     while words := await process.stderr.read(65536):
@@ -100,6 +128,12 @@ async def _feed(process: Process, text: bytes) -> None:
         process.stdin.write(text)
         await process.stdin.drain()
         process.stdin.close()
+
+
+async def _leave(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def finished(task: asyncio.Task[T]) -> T:

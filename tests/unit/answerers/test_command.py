@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import shlex
 import signal
 import sys
@@ -160,6 +161,33 @@ async def test_a_timeout_ends_what_the_command_left(tmp_path):
     pid = await timed_out(tmp_path / "pid", "sleep 600 & echo $! > PID")
 
     assert await ends(pid)
+
+
+async def test_a_command_that_writes_without_end_is_ended(tmp_path):
+    """What it started as well; nobody collects what it writes."""
+    flood = shell(f"sleep 600 & echo $! > {shlex.quote(str(tmp_path / 'pid'))}; exec yes", timeout=None)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    with pytest.raises(AnswerFailed, match=r"^sh wrote more than 8,388,608 bytes$") as caught:
+        await flood.answer(ASK, "s-1")
+
+    assert caught.value.kind == "too_large"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+    assert await ends(await number_in(tmp_path / "pid"))
+
+
+async def test_an_answer_may_be_long_and_its_complaints_longer():
+    """Eight megabytes are an answer; of what is said on the side only the end is kept."""
+    long = python("import sys; sys.stderr.write('x' * 2**24); sys.stdout.write('y' * 2**23)")
+
+    assert await long.answer(ASK, "s-1") == "y" * 2**23
+
+
+async def test_a_question_may_be_longer_than_the_command_reads():
+    """It answers when it ends, whether or not it has read to the end."""
+    asked = Query(0, "0:0", "x" * 2**22)
+
+    assert await shell("head -c 3").answer(asked, "s-1") == "xxx"
 
 
 async def test_cancelling_ends_the_command(tmp_path):
