@@ -141,7 +141,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         self._runner = Runner(self._sessions, self._dispatch, self.clock)
         self._caretaker = Caretaker(self._sessions, self._runner, self._dispatch, self.clock, idle=idle)
         self._caretaker.chores.append(Withdrawn(self._sessions, self._dispatch).look)
-        self._let_in(ttl)
+        self._let_in()
         self._keep_time()
         self._rings = Rings()
         self._tell_by(tell)

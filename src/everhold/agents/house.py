@@ -101,10 +101,10 @@ class Agents(Archive):
         """
         return await swept(cast("Runtime", self), session_id, older_than)
 
-    def _let_in(self: Any, ttl: float) -> None:
+    def _let_in(self: Any) -> None:
         """What waits for sessions is let in here, from now on."""
-        owner, tasks, introduce = self._dispatch.leases.owner, self._dispatch.tasks, self._dispatch.introduce
-        self._drain = Drain(self._sessions, self._runner, owner, tasks, introduce, ttl=ttl, awake=self._recover)
+        leases, tasks, introduce = self._dispatch.leases, self._dispatch.tasks, self._dispatch.introduce
+        self._drain = Drain(self._sessions, self._runner, leases, tasks, introduce, awake=self._recover)
         self._caretaker.chores.append(self._drain.look)
 
     async def _say(self: Any, session_id: str, said: dict[str, JSON]) -> None:

@@ -1,8 +1,9 @@
 """Letting in what waits in the intakes of agents.
 
 Rules
-  1. Whoever lets something in has the session's lease. What he claims he hands over in a commit that ends it: from
-     then on the journal is responsible for it. Where the commit is refused, the claim is given back.
+  1. What comes first is tried on a look. The commit that hands it over takes the lease, claims it and ends it, in one
+     moment: from then on the journal is responsible for it. Where that is refused, nothing has happened. A worker that
+     has work to do for it keeps the lease.
   2. Where no turn is under way, what comes first is chosen by `Intake.choose`: inputs that may join each other are one
      turn. A turn under way is told what is meant for it.
   3. What waits for a session that has ended fails. What waits for a program that is not here goes on waiting.
@@ -34,15 +35,17 @@ from everhold.core.errors import (
 )
 from everhold.core.intake import Boundary, Claim, Intake, Item
 from everhold.core.journal import Opened, open_queries
-from everhold.core.lease import TTL, Busy, Fence, Owner
+from everhold.core.lease import Busy, Fence
 from everhold.core.query import Answer, Kind
 from everhold.drive.agent.life import INPUT
 from everhold.drive.dispatch import AWAY
-from everhold.drive.entry import Plan, cancels, enters, joined, plan
+from everhold.drive.entry import cancels, enters, joined, plan
+from everhold.drive.leases import Leases
 from everhold.drive.live import Live
 from everhold.drive.runner import ABSENT, Runner
 from everhold.drive.sessions import Sessions
-from everhold.ports.store import Record, Store
+from everhold.ports.program import REGISTRY
+from everhold.ports.store import Record, Standing, Store
 
 log = logging.getLogger("everhold")
 
@@ -52,16 +55,12 @@ AT_ONCE: Final = 8
 LOOK: Final = 100
 
 
-class Held(msgspec.Struct):
+class Held(msgspec.Struct, frozen=True):
     """What was claimed, and under which lease; `keeps` if the lease is a worker's, who has it longer."""
 
-    claims: list[Claim]
+    claim: Claim
     fence: Fence
     keeps: bool
-    left: list[Item] = []  # what is not handed over yet
-
-    def __post_init__(self) -> None:
-        self.left = [item for claim in self.claims for item in claim.items]
 
 
 class Drain:
@@ -71,15 +70,14 @@ class Drain:
         self,
         sessions: Sessions,
         runner: Runner,
-        owner: Owner,
+        leases: Leases,
         tasks: set[asyncio.Task[Any]],
         introduce: Callable[[], Awaitable[None]],
         *,
-        ttl: float = TTL,
         awake: bool = True,
     ) -> None:
         self._sessions, self._runner, self._store = sessions, runner, sessions.store
-        self.owner, self._ttl = owner, ttl
+        self._leases, self.owner = leases, leases.owner
         self._introduce = introduce  # whoever holds a lease is known to live, or to have died
         self._awake = awake  # else nothing moves by itself here
         self._tasks = tasks  # of the house, which waits for them when it is closed
@@ -88,6 +86,7 @@ class Drain:
         self._places = asyncio.Semaphore(AT_ONCE)
         self.programs: frozenset[str] = frozenset()  # whose conversations hear what waits here; none: all
         self._vain: dict[str, object] = {}  # sessions that nothing could enter, and how they stood then
+        self._knew = dict(REGISTRY)  # the programs that were known then
         sessions.settled = self.wake
 
     # ---- being woken
@@ -100,16 +99,25 @@ class Drain:
 
     async def look(self, now: float) -> bool:
         """See to all sessions for which something waits that nobody sees to; returns whether there may be more."""
+        if self._knew != REGISTRY:
+            self._knew = dict(REGISTRY)
+            self._vain.clear()
         known = len(self._vain)
         ready = await self._store.ready(LOOK + known)
         mine = [each for each in self._sessions.jobs if each not in ready and self._may_hear(each)]
         self._vain = {each: self._vain[each] for each in (*ready, *mine) if each in self._vain}
-        tasks = {self._see_to(session_id) for session_id in (*ready, *mine)}
+        still = await self._still(ready) if self._vain else set()
+        tasks = {self._see_to(session_id) for session_id in (*ready, *mine) if session_id not in still}
         if not tasks:
             return False
         done, _ = await asyncio.wait(tasks)
         behind = len(ready) == LOOK + known and len(self._vain) > known  # those that nothing enters hide others
         return behind or any(not task.cancelled() and task.result() for task in done)
+
+    async def _still(self, ready: Sequence[str]) -> set[str]:
+        """Those of them that nothing could enter, and to which nothing has happened since."""
+        standing = await self._store.standing([each for each in ready if each in self._vain])
+        return {each for each, stands in standing.items() if self._vain[each] == (stands, None)}
 
     def _may_hear(self, session_id: str) -> bool:
         """Whether a session in work here, which nobody else sees to, may be told something as it stands."""
@@ -187,27 +195,37 @@ class Drain:
 
     async def _one(self, session_id: str) -> bool:
         """Let in what comes first; returns whether there may be more."""
-        if not await self._store.intake(session_id, _has_any):
+        seen = await self._store.intake(session_id, _copied)
+        if not _has_any(seen):
             return False
-        record = await self._store.load(session_id, since=-1)
-        if record.head.ended:
-            await self._fail_all(session_id, record.head.state)
+        live = self._sessions.cached(session_id)
+        known = live is not None and session_id not in self._vain and not live.lock.locked()
+        if live is not None and known and _may_enter(live.opened, seen):  # its commit tells if that is not so any more
+            birth, head, opened = live.birth, live.head, live.opened
+        else:
+            record = await self._store.load(session_id, since=-1)
+            birth, head, opened = record.birth, record.head, open_queries(record.deliveries)
+            if head.ended:
+                await self._fail_all(session_id, head.state)
+                return False
+            self._sessions.overtaken(session_id, head.revision)
+        stands = _stands(head.revision, seen)
+        others = bool(self.programs) and birth.program not in self.programs  # are to see to it
+        if others or not _may_enter(opened, seen) or self._vain.get(session_id) == stands:
+            self._vain[session_id] = stands
             return False
-        if self.programs and record.birth.program not in self.programs:
-            self._vain[session_id] = record.head.revision  # for others to see to
-            return False
-        opened = open_queries(record.deliveries)
-        idle, hears = is_idle(opened), hearing(opened) is not None
-        found, stands = await self._store.intake(session_id, lambda intake: (enters(intake, idle), _stands(intake)))
-        if not hears or not found or self._vain.get(session_id) == (record.head.revision, stands):
-            self._vain[session_id] = (record.head.revision, stands)
-            return False
-        self._sessions.overtaken(session_id, record.head.revision)
+        moments = [seen]
+
+        async def enter(live: Live) -> bool:  # again, if somebody was quicker: then it is another moment
+            return await self._enter(live, moments.pop() if moments else await self._store.intake(live.id, _copied))
+
         try:
-            entered = await self._runner.enter(session_id, self._enter)
+            entered = await self._runner.enter(session_id, enter)
         except SessionEnded:
             return True  # to tell what waits
-        except (ClaimLost, LeaseLost, *ABSENT):  # somebody else does it
+        except (ClaimLost, LeaseLost):  # somebody else was quicker
+            return False
+        except ABSENT:
             entered = False
         except AWAY:
             raise
@@ -215,7 +233,7 @@ class Drain:
             log.warning("nothing can enter session %s: %s", session_id, error)
             entered = False
         if not entered:
-            self._vain[session_id] = (record.head.revision, stands)
+            self._vain[session_id] = stands
         return entered
 
     async def _fail_all(self, session_id: str, state: str) -> None:
@@ -223,76 +241,96 @@ class Drain:
         if await self._store.intake(session_id, lambda intake: intake.end_all(end)):
             self._sessions.changed(session_id)
 
-    async def _enter(self, live: Live) -> bool:
-        """Claim, and hand over; returns whether anything was."""
+    async def _enter(self, live: Live, seen: Intake) -> bool:
+        """Say what comes first, in the commit that claims and ends it; returns whether anything came of it."""
         turn = None if is_idle(live.opened) else live.turns + 1
-        await self._introduce()
-        claim = functools.partial(self._claim, secrets.token_hex(8), turn)
-        held = await self._store.intake(live.id, claim)
-        if held is None:
+        token = secrets.token_hex(8)
+        found = self._claim(token, turn, seen)
+        q = hearing(live.opened)
+        if found is None or q is None:
+            if seen.written:  # what was for a turn that is over
+                await self._store.intake(live.id, functools.partial(_defer, turn))
             return False
-        released, keep = False, getattr(live.execution, "keep", None)
-        try:
-            for one in held.claims:
-                released = await self._hand_over(live, held, one, plan(one.items, turn, keep))
-        finally:
-            if held.left or not (released or held.keeps):
-                await asyncio.shield(self._store.intake(live.id, functools.partial(_give_back, held)))
+        await self._introduce()
+        wanted = plan(found.claim.items, turn, getattr(live.execution, "keep", None))
+        if wanted.failed:
+            for item, end in wanted.failed:
+                await self._store.intake(live.id, functools.partial(self._end, token, turn, [item], end, failed=True))
+            self._sessions.changed(live.id)
+            return True
+        entry = wanted.entries[0]
+        if entry.said is None:
+            done = functools.partial(self._end, token, turn, entry.items, {"applied": False})
+            await self._store.intake(live.id, done)
+            return True
+        end, held = {"step": live.head.n + 1}, list[Fence]()
+
+        def land(intake: Intake) -> None:
+            works = self._leases.driven is not None and self.owner.incarnation in live.working.values()
+            fence = self._end(token, turn, entry.items, end, intake, keep=works)
+            held[:] = [] if fence is None else [fence]
+
+        await self._sessions.step(live, [Answer(q, entry.said)], intake=land)
+        for fence in held:
+            self._leases.adopt(live.id, fence)
         return True
 
-    async def _hand_over(self, live: Live, held: Held, claim: Claim, wanted: Plan) -> bool:
-        """Say what there is to say, each in a commit that ends its items; returns whether the lease went with it."""
-        last = False
-        for item, end in wanted.failed:
-            await self._store.intake(live.id, functools.partial(_fail, claim, item, end))
-            held.left.remove(item)
-            self._sessions.changed(live.id)
-        for entry in wanted.entries:
-            q = hearing(live.opened)
-            if q is None or live.head.ended:
-                return False
-            if entry.said is None:
-                await self._store.intake(live.id, functools.partial(_drop, claim, entry.items))
-            else:
-                last = entry.items == tuple(held.left)
-                end = {"step": live.head.n + 1}
-                done = functools.partial(_complete, _part(claim, entry.items), end, held.fence, last and not held.keeps)
-                await self._sessions.step(live, [Answer(q, entry.said)], intake=done)
-            for item in entry.items:
-                held.left.remove(item)
-        return last
-
     def _claim(self, token: str, turn: int | None, intake: Intake) -> Held | None:
-        """Take the lease and claim what may enter; None, and nothing is changed, if there is nothing."""
+        """Take the lease and claim what comes first; None, and nothing is changed, if there is nothing."""
         before = intake.lease
         keeps = before is not None and before.live(intake.now) and before.owner == self.owner and before.token != token
         if before is not None and keeps:
             fence = before.fence
         else:
-            taken = intake.take(self.owner, token, self._ttl)
+            taken = intake.take(self.owner, token, self._leases.timings.ttl)
             if isinstance(taken, Busy):
                 return None
             fence = taken.lease.fence
-        claims = self._next(intake, fence, token) if turn is None else self._early(intake, fence, token, turn)
-        if not claims:
+        _defer(turn, intake)
+        if turn is None:
+            claim = intake.choose(fence, token, most=joined(intake))
+        else:
+            claim = self._early(intake, fence, token, turn)
+        if claim is None:
             intake.lease = before
             return None
-        return Held(claims, fence, keeps)
+        return Held(claim, fence, keeps)
+
+    def _end(
+        self,
+        token: str,
+        turn: int | None,
+        items: Sequence[Item],
+        end: JSON,
+        intake: Intake,
+        *,
+        failed: bool = False,
+        keep: bool = False,
+    ) -> Fence | None:
+        """Claim items and end them in one moment; the lease goes with it, unless it is to be kept: then it is told.
+
+        Raises `ClaimLost`, and nothing lands, if they are not what comes first any more.
+        """
+        held = self._claim(token, turn, intake)
+        ids = {item.id for item in items}
+        mine = [] if held is None else [item for item in held.claim.items if item.id in ids]
+        if held is None or len(mine) < len(ids):
+            raise ClaimLost(intake.session_id, items[0].id)
+        (intake.fail if failed else intake.complete)(_part(held.claim, mine), end)
+        intake.abandon(_part(held.claim, [item for item in held.claim.items if item.id not in ids]))
+        if held.keeps:
+            return None
+        if keep:
+            return held.fence
+        intake.release(held.fence)
+        return None
 
     @staticmethod
-    def _next(intake: Intake, fence: Fence, token: str) -> list[Claim]:
-        intake.defer()
-        claim = intake.choose(fence, token, most=joined(intake))
-        return [] if claim is None else [claim]
-
-    @staticmethod
-    def _early(intake: Intake, fence: Fence, token: str, turn: int) -> list[Claim]:
-        for over in {item.running for item in intake.waiting()} - {None, turn}:
-            intake.defer(over)
+    def _early(intake: Intake, fence: Fence, token: str, turn: int) -> Claim | None:
         named = [item.id for item in intake.waiting() if cancels(item)][:1]
         stop, _ = intake.claim_named(fence, f"{token}c", named)
-        more = intake.claim_boundary(fence, token, turn, Boundary.BEFORE_COMPLETION)
-        return [claim for claim in (stop, *more) if claim is not None]
+        more = () if stop is not None else intake.claim_boundary(fence, token, turn, Boundary.BEFORE_COMPLETION)
+        return next((claim for claim in (stop, *more) if claim is not None), None)
 
 
 # ---- where a session stands
@@ -313,9 +351,12 @@ def is_idle(opened: dict[int, Opened]) -> bool:
 
 async def could_hear(store: Store, record: Record) -> bool:
     """Whether something that waits for a conversation could enter it as it stands."""
-    opened = open_queries(record.deliveries)
-    idle = is_idle(opened)
-    return hearing(opened) is not None and await store.intake(record.birth.id, lambda intake: enters(intake, idle))
+    return _may_enter(open_queries(record.deliveries), await store.intake(record.birth.id, _copied))
+
+
+def _copied(intake: Intake) -> Intake:
+    """An intake as it stands, to try on what would come of it."""
+    return Intake(intake.session_id, intake.now, intake.lease, intake.seq, intake.items.values(), intake.state)
 
 
 def _has_any(intake: Intake) -> bool:
@@ -323,47 +364,30 @@ def _has_any(intake: Intake) -> bool:
     return any(item.waits and item.available_at <= intake.now for item in intake.items.values())
 
 
-def _stands(intake: Intake) -> object:
-    """What has to change before it is worth another try."""
+def _may_enter(opened: dict[int, Opened], intake: Intake) -> bool:
+    """Whether something that waits could enter a conversation that stands so."""
+    return hearing(opened) is not None and enters(intake, is_idle(opened))
+
+
+def _stands(revision: int, intake: Intake) -> tuple[Standing, int | None]:
+    """What has to change before it is worth another try: how the session stands, and the lease that is alive."""
     lease = intake.lease
-    held = lease is not None and lease.live(intake.now) and lease.generation
-    return held, tuple(item.id for item in intake.waiting() if item.available_at <= intake.now)
+    held = lease.generation if lease is not None and lease.live(intake.now) else None
+    waiting = sum(item.waits and item.available_at <= intake.now for item in intake.items.values())
+    return Standing(revision, intake.seq, waiting), held
 
 
 # ---- what is done to an intake, in one moment
 
 
+def _defer(turn: int | None, intake: Intake) -> None:
+    """What was meant for a turn that is over is for the next one; `turn` is the one under way."""
+    if turn is None:
+        intake.defer()
+    else:
+        for over in {item.running for item in intake.waiting()} - {None, turn}:
+            intake.defer(over)
+
+
 def _part(claim: Claim, items: Sequence[Item]) -> Claim:
     return msgspec.structs.replace(claim, items=tuple(items))
-
-
-def _complete(claim: Claim, end: JSON, fence: Fence, release: bool, intake: Intake) -> None:
-    """In the commit of a step: raises `ClaimLost`, and nothing lands, if somebody else has claimed it since."""
-    intake.complete(claim, end)
-    if release:
-        intake.release(fence)
-
-
-def _drop(claim: Claim, items: Sequence[Item], intake: Intake) -> None:
-    """There was nothing to do."""
-    mine = [item for item in items if _is_held(intake, item)]
-    intake.complete(_part(claim, mine), {"applied": False})
-
-
-def _fail(claim: Claim, item: Item, end: JSON, intake: Intake) -> None:
-    mine = [item] if _is_held(intake, item) else []
-    intake.fail(_part(claim, mine), end)
-
-
-def _give_back(held: Held, intake: Intake) -> None:
-    """Give back what was claimed and not handed over, unless somebody else has it by now, and the lease."""
-    for claim in held.claims:
-        mine = [item for item in claim.items if item in held.left and _is_held(intake, item)]
-        intake.abandon(_part(claim, mine))
-    if not held.keeps:
-        intake.release(held.fence)
-
-
-def _is_held(intake: Intake, item: Item) -> bool:
-    now = intake.items.get(item.id)
-    return now is not None and now.waits and now.hold == item.hold

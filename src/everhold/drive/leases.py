@@ -30,8 +30,8 @@ class _Hold:
 
     __slots__ = ("fence", "takes")
 
-    def __init__(self, fence: Fence) -> None:
-        self.fence, self.takes = fence, 1
+    def __init__(self, fence: Fence, takes: int = 1) -> None:
+        self.fence, self.takes = fence, takes
 
 
 class Leases:
@@ -46,6 +46,7 @@ class Leases:
         self._renewed = 0.0
         self._strays: set[str] = set()  # renewed as ours, though they are not held
         self.lost: Callable[[str], None] = lambda session_id: None  # told of each that was not renewed
+        self.driven: Callable[[str], None] | None = None  # told to drive a session whose lease came with a commit
         self.freed: Callable[[], None] = lambda: None  # told when something waits for a session that was given back
 
     def __len__(self) -> int:
@@ -101,23 +102,17 @@ class Leases:
         except EverholdError as error:  # it was deleted, or the store is away: then time releases it
             log.debug("the lease of session %s was not released: %s", session_id, error)
 
-    def releasing(self, session_id: str) -> Callable[[Intake], None]:
-        """For `Change.intake`: gives the only take back with a commit; `forget` it when that has landed."""
-        hold = self._held.get(session_id)
-
-        def act(intake: Intake) -> None:
-            if hold is not None and hold.takes == 1:
-                intake.release(hold.fence)
-
-        return act
-
-    def forget(self, session_id: str) -> None:
-        """A commit gave one take back."""
+    def adopt(self, session_id: str, fence: Fence) -> None:
+        """Hold a lease that came with a commit: whoever drives takes it, and gives it back."""
         hold = self._held.get(session_id)
         if hold is not None:
-            hold.takes -= 1
-            if not hold.takes:
-                del self._held[session_id]
+            hold.fence = fence
+            return
+        if not self._held:
+            self._renewed = self._clock.now()
+        self._held[session_id] = _Hold(fence, takes=0)
+        if self.driven is not None:
+            self.driven(session_id)
 
     @asynccontextmanager
     async def held(self, session_id: str) -> AsyncIterator[Fence | None]:

@@ -163,6 +163,7 @@ class Worker:
             await self._caretaker.stop()
         self._leases.timings = self._timings
         self._leases.lost, self._leases.freed = self._lost, self._caretaker.poke
+        self._leases.driven = self._drive_on
         self._gate.began = self._began
         self._dispatch.gate, self._caretaker.crew = self._gate, self
         await self._dispatch.introduce()
@@ -208,8 +209,9 @@ class Worker:
         """How many sessions could move now, if somebody moved them."""
         store, found = self._sessions.store, await self._dispatch.census()
         move = {*await store.orphans(set(found.living)), *await store.due(self._clock.now(), 1000)}
-        left = 0
-        for session_id in {*move, *await store.ready(1000)}:
+        unseen = {*await store.ready(1000)} - move
+        left = 0 if self._programs else len(move)  # all of them are wanted, and need not be looked at
+        for session_id in {*unseen, *(move if self._programs else ())}:
             try:
                 record = await store.load(session_id, since=-1)
                 left += self._wants(record) and (session_id in move or await could_hear(store, record))
@@ -304,6 +306,8 @@ class Worker:
             log.exception("session %s could not be driven", session_id)
         finally:
             del self._driven[session_id]
+            if self._leases.holds(session_id):  # something came in as the lease was given back
+                self._drive_on(session_id)
             if moved or self._waiting:
                 self._caretaker.poke()
 
@@ -324,7 +328,12 @@ class Worker:
             driven.turns += 1
             if driven.turns == TURNS and self._waiting:
                 self._caretaker.poke()
-        elif not self._stopping.is_set():
+        else:
+            self._drive_on(session_id)
+
+    def _drive_on(self, session_id: str) -> None:
+        """Hold a session that was not claimed here as long as it works."""
+        if session_id not in self._driven and not self._stopping.is_set():
             self._drive(session_id, None)
 
     def _lost(self, session_id: str) -> None:

@@ -78,18 +78,17 @@ async def test_a_session_that_is_not_there(house):
     await house.ours.release("s-none")
 
 
-async def test_released_with_a_commit(house):
-    """The only take goes with the commit; one of two leaves the lease where it is."""
-    await house.ours.take("s-1")
-    await house.ours.take("s-2")
-    await house.ours.take("s-2")
-    for id in ("s-1", "s-2"):
-        await house.store.intake(id, house.ours.releasing(id))
-        house.ours.forget(id)
-    assert [(await house.lease(id)).released for id in ("s-1", "s-2")] == [True, False]
-    assert (house.ours.holds("s-1"), house.ours.holds("s-2")) == (False, True)
-    await house.store.intake("s-1", house.ours.releasing("s-1"))
-    house.ours.forget("s-1")
+async def test_a_lease_that_came_with_a_commit_is_driven(house):
+    """Whoever drives is told once, takes it without asking the store, and gives it back."""
+    driven: list[str] = []
+    house.ours.driven = driven.append
+    fence = (await house.store.intake("s-1", lambda intake: intake.take(house.ours.owner, "t-1", TTL))).lease.fence
+    house.ours.adopt("s-1", fence)
+    house.ours.adopt("s-1", fence)
+    assert driven == ["s-1"] and house.ours.holds("s-1") and house.introduced == 0
+    assert await house.ours.take("s-1") == fence
+    await house.ours.release("s-1")
+    assert (await house.lease("s-1")).released and not house.ours.holds("s-1")
 
 
 async def test_all_are_renewed_together(house):
