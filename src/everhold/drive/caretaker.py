@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from everhold.core.errors import EverholdError, Overtaken, StoreBusy, StoreDamaged, UnknownSession
 from everhold.drive.alive import Census, Vigil, owner
 from everhold.drive.dispatch import AWAY, Dispatch
 from everhold.drive.runner import ABSENT, Runner
 from everhold.drive.sessions import Sessions
-from everhold.ports.program import Clock
+from everhold.ports.program import REGISTRY, Clock
 from everhold.ports.store import LOOK_EVERY, Record
 
 log = logging.getLogger("everhold")
@@ -55,6 +57,18 @@ class Crew(Protocol):
         ...
 
 
+class _Passed(msgspec.Struct, frozen=True):
+    """A session that did not move, as it stood when it was looked at."""
+
+    revision: int
+    due_at: float | None
+    at: float
+
+    def stands(self, revision: int, now: float) -> bool:
+        """Whether nothing has happened to it since, nor has its time come."""
+        return revision == self.revision and not (self.due_at is not None and self.at <= self.due_at < now)
+
+
 class Caretaker:
     def __init__(self, sessions: Sessions, runner: Runner, dispatch: Dispatch, clock: Clock, *, idle: float) -> None:
         self._sessions, self._runner, self._dispatch, self._leases = sessions, runner, dispatch, dispatch.leases
@@ -64,7 +78,8 @@ class Caretaker:
         self._heard = asyncio.Event()
         self._rested = 0.0  # until when the news of others can wait
         self._look_every = LOOK_EVERY
-        self._skip: dict[str, tuple[int, float]] = {}  # sessions that did not move: at which revision, and when
+        self._skip: dict[str, _Passed] = {}  # sessions that did not move
+        self._knew = dict(REGISTRY)  # the programs that were known then
         self._looked = 0.0  # when all were looked at
         self._death: float | None = None  # when somebody is taken for dead, unless he is heard of
         self._buried: set[str] = set()  # the dead whose leases were released
@@ -231,15 +246,19 @@ class Caretaker:
         self._death = None if found.next is None else self._clock.now() + max(found.next, 0.0)
         self._vigil.watch(found.near)
         orphans = await store.orphans(set(found.living))
+        self._learn()
         skipped = len(self._skip)
         due = await store.due(now, AT_ONCE + skipped)
-        looked = asyncio.get_running_loop().time()
-        self._rested = looked + min((looked - began) * PEACE, LONGEST)
         moved = len(due) == AT_ONCE + skipped
         if not moved:  # these are all: others that were skipped have moved since
             self._skip = {each: self._skip[each] for each in (*orphans, *due) if each in self._skip}
         acts: list[tuple[str, Act]] = [(session_id, self._dispatch.recover) for session_id in orphans]
         acts += [(session_id, self._runner.pump) for session_id in due]
+        if self._skip:
+            still = await self._still(session_id for session_id, _ in acts)
+            acts = [(session_id, act) for session_id, act in acts if session_id not in still]
+        looked = asyncio.get_running_loop().time()
+        self._rested = looked + min((looked - began) * PEACE, LONGEST)
         if self.crew is not None:
             await self.crew.engage(acts)
             moved = moved and len(self._skip) > skipped  # those that do not move here hide others
@@ -249,6 +268,19 @@ class Caretaker:
         for chore in self.chores:
             moved = await self._see_to(chore, now) or moved
         return moved
+
+    def _learn(self) -> None:
+        """What did not move may do so with a program that is known only now."""
+        if self._knew != REGISTRY:
+            self._knew = dict(REGISTRY)
+            self._skip.clear()
+
+    async def _still(self, found: Iterable[str]) -> set[str]:
+        """Those that did not move before, and to which nothing has happened since."""
+        skipped = {session_id: self._skip[session_id] for session_id in found if session_id in self._skip}
+        standing = await self._sessions.store.standing([*skipped]) if skipped else {}
+        now = self._clock.now()
+        return {each for each, stands in standing.items() if skipped[each].stands(stands.revision, now)}
 
     async def _see_to(self, chore: Chore, now: float) -> bool:
         """Do a chore; what goes wrong with one does not keep the others from being done."""
@@ -289,11 +321,11 @@ class Caretaker:
         """A session cannot be read: it is left as it is, and this is told once."""
         if session_id not in self._skip:
             log.warning("session %s cannot go on: %s", session_id, error)
-        self._skip[session_id] = (-1, self._clock.now())
+        self._skip[session_id] = _Passed(-1, None, self._clock.now())
 
     def pass_over(self, record: Record) -> None:
         """Leave a session to others until something happens to it."""
-        self._skip[record.birth.id] = (record.head.revision, self._clock.now())
+        self._skip[record.birth.id] = _Passed(record.head.revision, record.head.due_at, self._clock.now())
 
     def was_skipped(self, session_id: str) -> bool:
         """Whether it did not move before, so that it has to be looked at before anything is spent on it."""
@@ -303,15 +335,13 @@ class Caretaker:
         """The session, unless it did not move before and nothing happened to it since. Raises `UnknownSession`."""
         now, known = self._clock.now(), session_id in self._skip or self._sessions.cached(session_id) is not None
         record = await self._sessions.store.load(session_id, since=-1 if known else 0)  # else it is rebuilt from it
-        head = record.head
-        revision, looked = self._skip.get(session_id, (-1, now))
-        if revision == head.revision and not (head.due_at is not None and looked <= head.due_at < now):
-            return None
-        return record
+        passed = self._skip.get(session_id)
+        return None if passed is not None and passed.stands(record.head.revision, now) else record
 
     async def one(self, record: Record, act: Act) -> bool:
         """Move one session; returns whether it moved."""
-        session_id, revision, now = record.birth.id, record.head.revision, self._clock.now()
+        session_id, revision = record.birth.id, record.head.revision
+        passed = _Passed(revision, record.head.due_at, self._clock.now())
         self._sessions.overtaken(session_id, revision)
         try:
             await act(session_id, record)
@@ -328,7 +358,7 @@ class Caretaker:
         live = self._sessions.cached(session_id)
         moved = live is not None and live.head.revision != revision
         if not moved and (await self._sessions.store.load(session_id, since=-1)).head.revision == revision:
-            self._skip[session_id] = (revision, now)
+            self._skip[session_id] = passed
             return False
         self._skip.pop(session_id, None)
         return True

@@ -115,6 +115,14 @@ class Summary(msgspec.Struct, frozen=True):
     head: Head
 
 
+class Standing(msgspec.Struct, frozen=True):
+    """How a session stands, in numbers: while they are the same, nothing was done to it, and nothing came for it."""
+
+    revision: int
+    came: int = 0  # items of the intake, ever
+    waiting: int = 0  # those of them that wait and are available
+
+
 class Worker(msgspec.Struct, frozen=True):
     """One process that works for sessions; its row says that it is alive, for `ttl` seconds after each beat."""
 
@@ -258,6 +266,10 @@ class Store(Protocol):
 
         MUST name those that have ended, too: what waits for them has to be told so.
         """
+        ...
+
+    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, Standing]:
+        """How these sessions stand; one that is not there is left out. It costs little, however large they are."""
         ...
 
     async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:

@@ -6,16 +6,17 @@ import builtins
 import copy
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
 
 from everhold.core.codec import dumps, loads
-from everhold.core.errors import BadArguments, Overtaken
+from everhold.core.errors import BadArguments, Overtaken, UnknownSession
 from everhold.core.intake import Intake, Item
 from everhold.core.lease import Lease, Owner
 from everhold.core.session import Head, SessionId
-from everhold.ports.store import Duty
+from everhold.ports.store import Duty, Standing
 from everhold.stores.lanes import check, item_row, read_item
 
 T = TypeVar("T")
@@ -102,6 +103,15 @@ class Lanes:
                 if since:
                     found.append((min(since), session_id))
         return [SessionId(session_id) for _, session_id in sorted(found)[:limit]]
+
+    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, Standing]:
+        now, found = self.now(), {}
+        for session_id in sessions:
+            with suppress(UnknownSession):
+                head, door = self._head(session_id), self._doors.get(session_id) or Door()
+                waiting = sum(item.waits and item.available_at <= now for item in door.items.values())
+                found[SessionId(session_id)] = Standing(head.revision, door.seq, waiting)
+        return found
 
     async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
         now, kept = self.now(), []

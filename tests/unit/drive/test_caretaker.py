@@ -8,8 +8,10 @@ import pytest
 
 import everhold
 from everhold.core.errors import StoreDamaged, StoreFull, StoreUnavailable
+from everhold.core.intake import Item, ItemKind
 from everhold.core.lease import TTL
 from everhold.drive.caretaker import PATIENCE
+from everhold.ports.program import REGISTRY
 from everhold.ports.store import Worker
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
@@ -77,6 +79,69 @@ async def test_a_session_that_cannot_be_read_holds_up_no_other(tmp_path, caplog,
         with pytest.raises(StoreDamaged):
             await runtime.status(broken)
     assert caplog.text.count(f"session {broken} cannot go on") == 1
+
+
+class Counting(MemoryStore):
+    """Counts the sessions that are read."""
+
+    read = 0
+
+    async def load(self, session_id, since=0):
+        self.read += 1
+        return await super().load(session_id, since)
+
+    async def intake(self, session_id, act, **more):
+        self.read += 1
+        return await super().intake(session_id, act, **more)
+
+
+def strangers():
+    """A program and an agent that nobody finds who does not know them already."""
+
+    @everhold.program
+    async def asks(ctx):
+        return await ctx.approval("so?")
+
+    return asks, everhold.Agent(instructions="Listen.", name="stranger")
+
+
+@pytest.mark.parametrize("works", [False, True], ids=["plain", "worker"])
+async def test_a_session_that_does_not_move_here_is_read_once(works):
+    """And again when something happened to it, or when this process has learned a program; however often it looks."""
+    clock, store = ManualClock(), Counting()
+    program, agent = strangers()
+    async with Runtime(store, clock=clock, recover=False) as runtime:
+        asked = [(await runtime.start(program())).session_id for _ in range(20)]
+        talks = [(await runtime.session(agent, f"{n}")).id for n in range(20)]
+    away = {place: REGISTRY.pop(place) for place in [*REGISTRY] if REGISTRY[place] in (program, agent)}
+    async with Runtime(store, clock=clock, recover=False) as runtime:
+        worker = runtime.worker(concurrency=100)
+        if works:
+            await worker._enter(looks=False)
+
+        async def say(id, what):
+            await store.intake(id, lambda intake: intake.enqueue(Item(what, ItemKind.INPUT, {"content": what})))
+
+        async def looked():
+            store.read = 0
+            while await runtime._caretaker.move() or worker._tasks():
+                await asyncio.gather(*worker._tasks())
+            return store.read
+
+        for id in asked:
+            await runtime.answer(id, True)
+        for id in talks:
+            await say(id, "Hello?")
+        assert await looked() >= 40
+        assert await looked() == 0
+        await runtime.cancel(asked[0])
+        await say(talks[0], "Is anybody there?")
+        assert 0 < await looked() < 15
+        assert await looked() == 0
+        REGISTRY.update(away)
+        await looked()
+        assert (await runtime.status(asked[-1])).state == "completed"
+        assert await store.intake(talks[-1], lambda intake: intake.waiting()) == []
 
 
 async def test_a_chore_that_fails_keeps_no_other_from_being_done(caplog):

@@ -21,7 +21,7 @@ from everhold.core.errors import BadValue, EverholdError, Overtaken, StoreDamage
 from everhold.core.intake import Intake
 from everhold.core.lease import Owner
 from everhold.core.session import SessionId
-from everhold.ports.store import Duty
+from everhold.ports.store import Duty, Standing
 from everhold.stores.lanes import DUTY, check, duty_row
 from everhold.stores.postgres.address import kept, read
 from everhold.stores.postgres.address import named as named_in
@@ -59,6 +59,12 @@ _READY: Final = (
     " SELECT s.id FROM waiting w CROSS JOIN clock JOIN everhold.lease l ON l.session = w.session"
     " JOIN everhold.session s ON s.ref = w.session WHERE s.deleted = 0"
     " AND (l.released = 1 OR l.expires_at <= clock.now) ORDER BY w.since, s.id LIMIT %s"
+)
+_STANDING: Final = (
+    f"WITH clock AS MATERIALIZED (SELECT {NOW} AS now) SELECT s.id, h.revision, coalesce(l.seq, 0), (SELECT count(*)"
+    " FROM everhold.item i WHERE i.session = s.ref AND i.state = 'waiting' AND i.available_at <= clock.now)"
+    " FROM clock CROSS JOIN everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref"
+    " LEFT JOIN everhold.lease l ON l.session = s.ref WHERE s.id = ANY(%s) AND s.deleted = 0"
 )
 _KEEP: Final = (
     f"UPDATE everhold.lease l SET expires_at = greatest(l.expires_at, {NOW} + %s) FROM everhold.session s"
@@ -222,6 +228,10 @@ class Lanes:
 
     async def ready(self, limit: int) -> builtins.list[SessionId]:
         return [SessionId(read(id)) for (id,) in await self._said(_READY, (self._moment(), limit))]
+
+    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, Standing]:
+        rows = await self._said(_STANDING, (self._moment(), [kept(each) for each in sessions]))
+        return {SessionId(read(row[0])): Standing(*row[1:]) for row in rows}
 
     async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
         now, (incarnation, name) = self._moment(), _owner(owner)

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
+from everhold.core.codec import dumps
 from everhold.core.errors import BadArguments, BadValue, Overtaken
 from everhold.core.intake import Intake
 from everhold.core.lease import Owner
 from everhold.core.session import SessionId, State
-from everhold.ports.store import Duty, Problem
+from everhold.ports.store import Duty, Problem, Standing
 from everhold.stores.lanes import (
     CHANGING,
     DUTY,
@@ -105,6 +106,17 @@ def ready(run: Run, now: float, limit: int) -> list[SessionId]:
         (now, now, limit),
     )
     return [SessionId(row[0]) for row in rows]
+
+
+def standing(run: Run, sessions: Sequence[str], now: float) -> dict[SessionId, Standing]:
+    rows = run(
+        "SELECT s.id, h.revision, coalesce(l.seq, 0), CASE WHEN l.seq IS NULL THEN 0 ELSE (SELECT count(*) FROM item"
+        " INDEXED BY item_open WHERE session = s.ref AND state = 'waiting' AND available_at <= ?) END"
+        " FROM json_each(?) e CROSS JOIN session s ON s.id = e.value JOIN head_1 h ON h.ref = s.ref"
+        " LEFT JOIN lease l ON l.session = s.ref WHERE s.deleted = 0",
+        (now, dumps(list(sessions))),
+    )
+    return {SessionId(row[0]): Standing(*row[1:]) for row in rows}
 
 
 def keep(run: Run, owner: Owner, ttl: float, now: float) -> list[SessionId]:
@@ -234,6 +246,10 @@ class Lanes:
     async def ready(self, limit: int) -> builtins.list[SessionId]:
         with self._reading():
             return ready(self._run, self.now(), limit)
+
+    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, Standing]:
+        with self._reading():
+            return standing(self._run, sessions, self.now())
 
     async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
         kept: builtins.list[SessionId] = await self._write(lambda: keep(self._run, owner, ttl, self.now()))

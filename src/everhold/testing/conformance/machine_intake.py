@@ -192,6 +192,7 @@ async def view(store: Store, known: list[str]) -> dict[str, Any]:
         seen[f"{id}, its intake"] = await store.intake(id, _everything, whole=True)
         seen[f"{id}, what waits"] = await store.intake(id, lambda intake: intake.waiting())
     seen["ready"] = await store.ready(1000), await store.ready(1)
+    seen["standing"] = await store.standing(known)
     seen["duties"] = await store.duties("n"), await store.duties("n", due=1010.0), await store.duty("n", "a")
     seen["next duty"] = await store.next_duty()
     return seen
