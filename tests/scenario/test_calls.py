@@ -128,6 +128,7 @@ async def test_retries(retries, result):
 ODD = {
     "cancelled": (asyncio.CancelledError(), "CancelledError: CancelledError"),
     "odd": (BaseException("odd"), "BaseException: odd"),
+    "closed": (GeneratorExit("closed"), "GeneratorExit: closed"),
     "setting": (BadSetting("size", "should be 1"), "bad_setting: setting size: should be 1"),
     "timeout": (TimeoutError("the server is slow"), "TimeoutError: the server is slow"),
 }

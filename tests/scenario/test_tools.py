@@ -109,6 +109,18 @@ def exhausted():
 
 
 @tool
+def closed():
+    """Raises what a coroutine that is dropped sees, in a thread."""
+    raise GeneratorExit("no more")
+
+
+@tool
+async def closed_here():
+    """Raises the same on the loop."""
+    raise GeneratorExit("no more")
+
+
+@tool
 def long_winded():
     """Fails with many words."""
     raise ValueError("x" * 10_000)
@@ -121,7 +133,20 @@ def wrongly_typed():
 
 
 agent = Agent(
-    tools=[order, population, drawing, place, forget, quits, exhausted, long_winded, wrongly_typed], name="various"
+    tools=[
+        order,
+        population,
+        drawing,
+        place,
+        forget,
+        quits,
+        exhausted,
+        closed,
+        closed_here,
+        long_winded,
+        wrongly_typed,
+    ],
+    name="various",
 )
 
 
@@ -149,10 +174,12 @@ async def test_what_a_model_gives_becomes_what_the_function_takes():
         (use("order", what="x", to={"zip": 1}), "Error: input.to should be an object with 'city'"),
         (use("order", what="x", to={"city": "x"}, size="huge"), "Error: input.size should be "),
         (use("order", what="x", to={"city": "x"}, colour=1), "Error: input.colour should be absent, got 1"),
-        (use("fly"), "Error: there is no tool 'fly'; the tools are: drawing, exhausted, "),
+        (use("fly"), "Error: there is no tool 'fly'; the tools are: closed, closed_here, "),
         (use("population", city="Rome"), "Error: KeyError: 'Rome'"),
         (use("quits"), "Error: RuntimeError: SystemExit: 3"),
         (use("exhausted"), "Error: RuntimeError: StopIteration: no more"),
+        (use("closed"), "Error: GeneratorExit: no more"),
+        (use("closed_here"), "Error: GeneratorExit: no more"),
         (use("wrongly_typed"), "Error: the result of wrongly_typed cannot be stored as JSON"),
     ],
 )

@@ -42,7 +42,7 @@ from everhold.core.session import State
 from everhold.core.status import Raised
 from everhold.core.tool import WHOLE
 from everhold.drive import doubt
-from everhold.drive.alive import Census, census, here, lives, owner
+from everhold.drive.alive import Census, Pulse, census, here, lives, owner
 from everhold.drive.completion import Completions
 from everhold.drive.gate import Closed, Gate, Job
 from everhold.drive.leases import Leases
@@ -92,6 +92,7 @@ class Dispatch:
         self._known = False
         self._beaten = 0.0  # when this process last said that it lives
         self._introducing = asyncio.Lock()
+        self.pulse = Pulse(time.time if sessions.store.time is None else lambda: 0.0)  # a clock of ours jumps on purpose
         self.tasks: set[asyncio.Task[Any]] = set()
         self.doing: set[asyncio.Task[Any] | None] = set()  # those of them that have not come to an outcome yet
         self.reach: Callable[[str, Query], Work] | None = None  # what work may reach beside its own answer
@@ -153,12 +154,16 @@ class Dispatch:
                 log.exception("what was to be done after a commit failed")
 
     async def _work(self, job: Job, query: Query, effect: Callable[[], Any] | None) -> None:
-        session_id = job.session
+        session_id, task = job.session, asyncio.current_task()
         SHELF.set(SessionShelf(self._sessions.store, self._clock, session_id))
         if self.reach is not None:
             WORK.set(self.reach(session_id, query))
         try:
-            answer = await self._done(job, query, effect)
+            answer = await self._done(task, job, query, effect)
+        except GeneratorExit as error:  # of a future it is raised here, whoever would catch it below
+            if is_dropped(task):
+                raise
+            await self.deliver(session_id, failed(Answer(query.q, error=told(error)), effect))
         except Closed:
             await self._unmark(session_id, query, self._hand_back)
         except CANNOT as error:
@@ -167,9 +172,10 @@ class Dispatch:
         else:
             await self.deliver(session_id, answer)
 
-    async def _done(self, job: Job, query: Query, effect: Callable[[], Any] | None) -> Answer:
+    async def _done(
+        self, task: asyncio.Task[Any] | None, job: Job, query: Query, effect: Callable[[], Any] | None
+    ) -> Answer:
         """Do it when its turn comes; until there is an outcome, it may be cancelled."""
-        task = asyncio.current_task()
         self.doing.add(task)
         try:
             if self.gate is None:
@@ -258,7 +264,7 @@ class Dispatch:
             asked = query if effect is None else in_full(query, effect())
             said = await self._answerers[query.kind].answer(asked, session_id)
             return kept(answered(query, said), effect)
-        except (KeyboardInterrupt, SystemExit, GeneratorExit):  # of the process: a signal may have raised them here
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):  # not its own: a signal may have raised them here
             raise
         except BaseException as error:  # whatever it is: the program waits for an answer
             given_up = isinstance(error, asyncio.CancelledError) and is_cancelled()
@@ -291,7 +297,10 @@ class Dispatch:
 
     async def census(self) -> Census:
         """Who lives, as far as this machine and the store's clock can tell."""
-        return census(await self._sessions.store.workers(), self.worker)
+        return census(await self._workers(), self.worker)
+
+    async def _workers(self) -> list[Worker]:
+        return self.pulse.heard(await self._sessions.store.workers(), self.leases.timings)
 
     async def introduce(self) -> None:
         """Be known to live before a mark is made in this process's name, and for as long as it works."""
@@ -329,7 +338,7 @@ class Dispatch:
     async def recover(self, session_id: str, record: Record | None = None) -> None:
         """Take up a session whose workers are gone. One that was closed in order is no death."""
         await self.introduce()
-        known = {worker.id: lives(worker) for worker in await self._sessions.store.workers()}
+        known = {worker.id: lives(worker) for worker in await self._workers()}
 
         async def act(live: Live) -> None:
             orphaned = [q for q, worker in live.working.items() if not known.get(worker) and q in live.opened]
@@ -421,6 +430,12 @@ def is_cancelled() -> bool:
     """Whether somebody cancelled the task that runs now; what it awaits may have been cancelled by itself."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
+
+
+def is_dropped(task: asyncio.Task[Any] | None) -> bool:
+    """Whether somebody closes the task, which happens while it does not run; what it awaits may raise the same."""
+    loop = asyncio._get_running_loop()
+    return loop is None or asyncio.current_task(loop) is not task
 
 
 async def run(effect: Callable[[], Any]) -> Any:
