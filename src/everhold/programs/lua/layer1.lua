@@ -61,7 +61,8 @@ end
 function alc.vote(answers)
   local counts, order = {}, {}
   for _, answer in ipairs(answers) do
-    local said = match(tostring(answer), "^%s*(.*%S)") or ""
+    local words = tostring(answer)
+    local said = match(words, ".*%S", match(words, "^%s*()")) or ""
     if not counts[said] then
       counts[said], order[#order + 1] = 0, said
     end

@@ -64,12 +64,30 @@ local function past(t, keys, key)
   return nil
 end
 
+-- The first key of a table in which there is no 1. Who only wants to know whether there is one does not wait for the order
+-- of the rest; where the first has no place of its own, it has to be noted before it can be cleared.
+local function first(t)
+  local least = raw_next(t)
+  for key in raw_next, t, least do
+    if type(key) == "string" and type(least) == "string" then
+      least = key < least and key or least
+    elseif is_after(least, key) then
+      least = key
+    end
+  end
+  if not RANK[type(least)] then
+    return from(t, survey(t, 0).keys, 1)
+  end
+  walks[t] = nil
+  return least, rawget(t, least)
+end
+
 -- Where it begins with 1 it comes here with the 1.
 function own.next(t, key)
   if type(t) ~= "table" then
     expected(1, "next", "table", t)
   elseif key == nil then
-    return from(t, survey(t, 0).keys, 1)
+    return first(t)
   end
   key = type(key) == "number" and tointeger(key) or key
   local noted = walks[t]

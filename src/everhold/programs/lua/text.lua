@@ -191,14 +191,15 @@ local LONGEST = 200
 
 local function alike(text, names, threshold)
   local best, best_alike
-  local words = {}
+  local words, seen = {}, {}
   for i, name in ipairs(names) do
     words[i] = scalars(name)
   end
   for token in gmatch(text, "%S+") do
     -- Bytes from 128 on belong to letters of other scripts.
     local word = #token <= LONGEST and match(token, "^[^%w\128-\255]*(.-)[^%w\128-\255]*$") or ""
-    if word ~= "" then
+    if word ~= "" and not seen[word] then
+      seen[word] = true
       local letters = scalars(word)
       for i, candidate in ipairs(words) do
         local score = jaro_winkler(letters, candidate)
@@ -359,14 +360,21 @@ local function first_balanced(text, open, signs)
   end
 end
 
+-- The fences by hand: a pattern would try every way to cut what stands behind one that is never closed.
 local function first_fenced(text)
-  for language, body in gmatch(text, "```(%w*)(.-)```") do
-    if language == "" or string.lower(language) == "json" then
-      local value = table_in(body)
+  local at = find(text, "```", 1, true)
+  while at do
+    local language, from = match(text, "^(%w*)()", at + 3)
+    local stop = find(text, "```", from, true)
+    if not stop then
+      return nil
+    elseif language == "" or string.lower(language) == "json" then
+      local value = table_in(sub(text, from, stop - 1))
       if value then
         return value
       end
     end
+    at = find(text, "```", stop + 3, true)
   end
 end
 

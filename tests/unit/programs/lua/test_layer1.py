@@ -25,6 +25,8 @@ from tests.unit.programs.lua.test_text import djb2
         ("alc.vote({'Yes', 'yes', 'yes'})", {"winner": "yes", "count": 2, "total": 3}),
         ("alc.vote({1, 1, 2})", {"winner": "1", "count": 2, "total": 3}),
         ("alc.vote({'  '})", {"winner": "", "count": 1, "total": 1}),
+        ("alc.vote({'', ' a b\\n'})", {"winner": "", "count": 1, "total": 2}),
+        ("alc.vote({(' '):rep(2e5), ' a b\\n'})", {"winner": "", "count": 1, "total": 2}),  # in linear time
         ("alc.vote({})", {"count": 0, "total": 0}),
     ],
 )

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.programs.lua.library_house import Library
+from tests.unit.programs.lua.life import run
 
 CHUNKS = [
     ('"a\\nb\\nc", {size=2}', ["a\nb", "c"]),
@@ -86,6 +87,12 @@ MATCHES = [
 @pytest.mark.parametrize(("given", "expected"), MATCHES)
 def test_match_enum(given, expected):
     assert Library().run(f"return alc.match_enum({given})") == expected
+
+
+def test_a_word_that_is_said_often_is_compared_once():
+    """What a model says over and over takes no longer than the words in it: two megabytes, in a second of computing."""
+    code = 'return alc.match_enum(("lorem ipsum dolor aprovd "):rep(8e4), {"approved", "rejected", "unclear"})'
+    assert run(code) == "approved"
 
 
 # From Winkler's papers, to three digits.
@@ -258,10 +265,18 @@ def test_json_extract_of_no_text(given):
 
 
 @pytest.mark.parametrize(
-    "bomb", ['("{"):rep(2e5)', "('{\"'):rep(1e5)", '("{"):rep(2e4) .. ("}"):rep(2e4)', '("["):rep(2e4)']
+    "bomb",
+    [
+        '("{"):rep(2e5)',
+        "('{\"'):rep(1e5)",
+        '("{"):rep(2e4) .. ("}"):rep(2e4)',
+        '("["):rep(2e4)',
+        '"```" .. ("a"):rep(2e5)',
+        '("```x"):rep(5e4) .. ("a"):rep(2e5)',
+    ],
 )
 def test_json_extract_of_hostile_text(bomb):
-    """Brackets without end are looked at a bounded number of times."""
+    """Brackets without end are looked at a bounded number of times, and so is a fence that is never closed."""
     began = time.process_time()
     assert Library().run(f"return alc.json_extract({bomb})") is None
     assert time.process_time() - began < 20
