@@ -123,7 +123,11 @@ local function state(verb, namespace, key, ...)
   return given(decode(request("state", verb, namespace, key, value)))
 end
 
-alc.state = kit.setmetatable({}, { __index = kit.found_in("state"), __metatable = false })
+alc.state = kit.setmetatable({}, {
+  __index = kit.found_in("state"),
+  __pairs = function(t) return kit.part("whole").pairs(t) end,
+  __metatable = false,
+})
 
 local function kept(key, what)
   if type(key) ~= "string" and type(key) ~= "number" then

@@ -284,7 +284,7 @@ local libraries = raw_setmetatable({}, {
   __newindex = function(_, name, value) filled(alc, name, value) end,
 })
 
-raw_setmetatable(alc, { __index = found_in("alc"), __metatable = false })
+raw_setmetatable(alc, { __index = found_in("alc"), __pairs = lazy("whole", "pairs"), __metatable = false })
 
 -- What the parts get: made before tables of the program are changed.
 kit = {

@@ -53,6 +53,16 @@ def test_a_library_that_comes_with_its_first_use_looks_like_one(library: str) ->
     assert run(f"local _ = {library}.x return getmetatable({library}) == nil") is True
 
 
+@pytest.mark.parametrize(
+    ("table", "some"), [("alc", "cache llm llm_batch math pipe state vote"), ("alc.state", "get update")]
+)
+def test_whoever_goes_through_alc_sees_all_of_it(table: str, some: str) -> None:
+    """Packages wrap what they find there: what comes with its first use is there, and so is what they put there."""
+    names = run(f"{table}.mine = 1 local t = {{}} for k in pairs({table}) do t[#t + 1] = k end return t")
+    assert {"mine", *some.split()} <= set(names)
+    assert names == sorted(names)
+
+
 def test_what_a_program_puts_into_a_library_stays() -> None:
     assert run("os.time = function() return 7 end return {os.clock() ~= nil, os.time()}") == [True, 7]
 
