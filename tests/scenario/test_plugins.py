@@ -262,8 +262,11 @@ def ordered() -> str:
     raise Later("What came of it?")
 
 
+BREAK = {"type": "text", "text": "break"}
+
+
 def hush(self, value):
-    if value == "break":
+    if value in ("break", [BREAK]):
         raise ValueError("no")
     return hooks_replace(value, "hush", "***")
 
@@ -316,6 +319,38 @@ async def test_before_store_sees_an_answer_that_waited(tmp_path):
         session = await runtime.session(agent, "c")
         assert (await session.turn(turn.input_id)).text == "***, words"
         assert "hush" not in repr(await runtime.store.load(session.id))
+
+
+@pytest.mark.parametrize("way", ["signal", "fed", "answered", "absent", "absent and fed"])
+async def test_before_store_sees_an_input_that_is_a_bare_signal(way, tmp_path):
+    """However it comes: sent, fed by an event, given as the answer of what listens, or while the agent is not there."""
+    agent, said = Agent(plugins=[made("before_store", hush)], name="<locals>.bare"), {"id": "1", "content": "hush, you"}
+    async with opened(tmp_path, replay=False) as runtime:
+        session = await runtime.session(agent, "c")
+        if way == "signal":
+            with pytest.raises(PluginFailed, match="before_store"):
+                await runtime.signal(session.id, "input", {"id": "0", "content": [BREAK]})
+            await runtime.signal(session.id, "input", said)
+        elif way == "fed":
+            await runtime.on("told", Feed("c", signal="input"))
+            await runtime.emit("told", said, key="1")
+        elif way == "answered":
+            (query,) = (await runtime.status(session.id)).queries
+            await runtime.answer(query, said)
+    if way.startswith("absent"):
+        async with opened(tmp_path, recover=False, replay=False) as elsewhere:
+            elsewhere.host._python = PythonHost(_nowhere)
+            if way == "absent":
+                await elsewhere.signal(session.id, "input", said)
+            else:
+                await elsewhere.on("told", Feed("c", signal="input"))
+                await elsewhere.emit("told", said, key="1")
+    async with opened(tmp_path, llm=Scripted("Well."), replay=False) as runtime:
+        session = await runtime.session(agent, "c")
+        while not await session.turns():
+            await asyncio.sleep(0.01)
+        assert [text(one.content) for one in await session.history()] == ["***, you", "Well."]
+        assert "hush" not in repr((await runtime.store.load(session.id)).deliveries)
 
 
 def _nowhere(ref, version):

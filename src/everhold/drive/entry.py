@@ -77,7 +77,7 @@ def plan(items: Sequence[Item], turn: int | None, keep: Callable[[JSON], JSON] |
     for item in items:
         try:
             said = _said(item, turn)
-            entries.append(Entry(said if keep is None else _kept(said, keep), (item,)))
+            entries.append(Entry(said if keep is None else spoken(said, keep), (item,)))
         except Malformed as error:
             failed.append((item, {"code": "bad_input", "message": str(error)}))
         except EverholdError as error:
@@ -98,9 +98,9 @@ def _said(item: Item, turn: int | None) -> dict[str, JSON] | None:
     return said
 
 
-def _kept(said: dict[str, JSON] | None, keep: Callable[[JSON], JSON]) -> dict[str, JSON] | None:
-    """What is said, as it is written down: whoever put it there may not have had the agent at hand."""
-    if said is None or "content" not in said:
+def spoken(said: Any, keep: Callable[[JSON], JSON]) -> Any:
+    """What is said to an agent, as it is written down: whoever said it may not have had the agent at hand."""
+    if not isinstance(said, dict) or "content" not in said:
         return said
     return {**said, "content": brief(plain(keep(blocks(said["content"])), "the input"))}
 

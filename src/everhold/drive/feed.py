@@ -61,8 +61,8 @@ async def send(sessions: Sessions, runner: Runner, session_id: str, signal: Sign
             return False
         query = signal.waits_in(live.opened)
         if query is not None:
-            answer = Answer(query.q, fitted(query, signal.value))
-            await sessions.step(live, [answer], intake=lambda intake: intake.mark(signal.item))
+            answers = live.kept([Answer(query.q, fitted(query, signal.value))])
+            await sessions.step(live, answers, intake=lambda intake: intake.mark(signal.item))
             return True
         try:
             await _post(sessions, live.id, live.head, signal, None)

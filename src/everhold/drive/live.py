@@ -19,6 +19,7 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query
 from everhold.core.session import Birth, Head
 from everhold.core.usage import Spent
+from everhold.drive.entry import spoken
 from everhold.ports.program import Execution, Host
 from everhold.ports.store import Letter, Record
 
@@ -122,16 +123,16 @@ class Live:
         """How many open queries somebody outside can answer now."""
         return len(self.opened) - len(self.working) - len(self.inner)
 
-    def kept(self, answers: list[Answer]) -> list[Answer]:
-        """What somebody outside answered, as the program wants it written down."""
+    def kept(self, answers: list[Answer], kind: Kind | None = None) -> list[Answer]:
+        """What somebody outside answered, or sent, as the program wants it written down."""
         keep = getattr(self.execution, "keep", None)
         if keep is None:
             return answers
-        return [_written(answer, keep) if self._is_said(answer.q) else answer for answer in answers]
+        return [_written(answer, keep, kind or self._kind(answer.q)) for answer in answers]
 
-    def _is_said(self, q: int) -> bool:
-        """Whether a query asks for words; one that is not open is taken for such, to compare an answer given twice."""
-        return q not in self.opened or self.opened[q].query.kind in _SAID
+    def _kind(self, q: int) -> Kind:
+        """What a query asks for; one that is not open is taken for words, to compare an answer given twice."""
+        return self.opened[q].query.kind if q in self.opened else Kind.INPUT
 
     def drop(self) -> None:
         """Forget the execution; whoever waits for the lock will see that it is stale."""
@@ -139,7 +140,11 @@ class Live:
         self.execution.drop()
 
 
-def _written(answer: Answer, keep: Callable[[JSON], JSON]) -> Answer:
+def _written(answer: Answer, keep: Callable[[JSON], JSON], kind: Kind) -> Answer:
+    if kind is Kind.SIGNAL and answer.error is None:
+        return msgspec.structs.replace(answer, value=spoken(answer.value, keep))
+    if kind not in _SAID:
+        return answer
     if answer.error is not None:
         words = str(keep(answer.error.get("message", "")))
         return msgspec.structs.replace(answer, error={**answer.error, "message": words})

@@ -197,8 +197,9 @@ async def hear(sessions: Any, live: Live, letter: Letter) -> None:
         return  # a step since then has received it
     answer = _waiting(live, letter)
     if answer is not None:
+        answers = live.kept([answer])
         live.letters.remove(letter)  # before the program may ask for the next one
-        await sessions.step(live, [answer], read=[letter.id])
+        await sessions.step(live, answers, read=[letter.id])
     elif letter.kind == "wake":
         item = woken(letter.body)
         await _land(sessions.store, live, [letter.id], lambda intake: intake.enqueue(item))

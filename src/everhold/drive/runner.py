@@ -302,7 +302,7 @@ class Runner:
             for q, entry in live.opened.items():
                 if entry.query.kind is Kind.SIGNAL and entry.query.name == name:
                     door = Door(live.id, live.head, live.opened, live.working)
-                    answers, _ = door.check([Given(f"q-{q}", value)], None)
+                    answers, _ = map(live.kept, door.check([Given(f"q-{q}", value)], None))
                     return self._after(live, await self._sessions.step(live, answers))
             raise _Keep
 

@@ -284,7 +284,7 @@ class Stepper:
                 continue
             for letter in live.letters:
                 if found := processes.heard(letter, query.name):
-                    answers.append(Answer(query.q, found[0]))
+                    answers += live.kept([Answer(query.q, found[0])], Kind.SIGNAL)
                     live.letters.remove(letter)
                     read.append(letter.id)
                     break
