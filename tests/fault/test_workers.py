@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from everhold.ports.store import Worker
 from everhold.runtime import Runtime
 from tests.fault.crowd import at
 from tests.fault.fleet import PATIENCE, Fleet
@@ -129,6 +130,36 @@ def test_stopped_past_its_lease_it_changes_nothing_and_goes_on(fleet: Fleet) -> 
     assert fleet.result("b") == [one.pid, one.pid]
     fleet.leave(one)
     assert one.wait() == 0
+
+
+def test_a_fleet_that_was_stopped_together_goes_on_as_if_nothing_had_been(fleet: Fleet) -> None:
+    """As with a laptop that sleeps: nobody takes the others for dead by the clock, and nothing is done twice."""
+    gates = [fleet.hold(f"e{n}-0") for n in range(3)]
+    workers = [fleet.start(ttl=9.0, concurrency=1) for _ in range(3)]
+    fleet.begin(*many(3, 2))
+    fleet.until(lambda: all(fleet.began(f"e{n}-0") for n in range(3)))
+    for worker in workers:
+        fleet.stop(worker)
+    fleet.until(lambda: all(row.expired for row in _rows(fleet.url)))
+    for worker in workers:
+        fleet.resume(worker)  # one after the other, as a machine wakes up: the first has the time to judge the others
+        fleet.until(lambda worker=worker: any(row.pid == worker.pid and not row.expired for row in _rows(fleet.url)))
+        time.sleep(0.5)
+    for gate in gates:
+        gate.unlink()
+    fleet.finish([f"k{n}" for n in range(3)])
+    assert [fleet.began(f"e{n}-{k}") for n in range(3) for k in range(2)] == [1] * 6
+    for worker in workers:
+        fleet.leave(worker)
+        assert worker.wait() == 0
+
+
+def _rows(url: str) -> list[Worker]:
+    async def read() -> list[Worker]:
+        async with Runtime(at(url), recover=False) as runtime:
+            return await runtime.store.workers()
+
+    return asyncio.run(read())
 
 
 def test_an_older_version_leaves_newer_sessions_alone(

@@ -7,16 +7,21 @@ containers may share a name, and two machines too; neither can tell whether a pr
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from math import inf
 from pathlib import Path
 
 import msgspec
 
-from everhold.core.lease import Owner
+from everhold.core.lease import Owner, Timings
 from everhold.ports.store import Worker
+
+log = logging.getLogger("everhold")
 
 
 @cache
@@ -82,6 +87,37 @@ def lives(worker: Worker) -> bool:
 def owner(worker: Worker) -> Owner:
     """The name under which a worker holds leases, for people too; its id is new for each of its lives."""
     return Owner(f"{named(worker.host)}:{worker.pid}", worker.id)
+
+
+class Pulse:
+    """Whether this process itself was away: suspended with its machine, stopped, or too busy; or its clock was set.
+
+    Then others may have been away with it, and have had no time to say that they live. Whom only the clock takes for
+    dead is given half of his time, in which he renews once, before anybody here acts on it.
+    """
+
+    def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
+        self._wall, self._steady = wall, steady
+        self._felt = inf  # when it was felt last
+        self._back = -inf  # when it came back, by the steady clock
+
+    def begin(self) -> None:
+        """From now on it is felt."""
+        self._felt = inf
+
+    def feel(self, timings: Timings) -> None:
+        """To be called as often as leases are renewed, at least: twice as long without it, and this was away."""
+        before, self._felt = self._felt, self._wall()
+        away = self._felt - before
+        if away > 2 * timings.every:
+            self._back = self._steady()
+            log.warning("this process, or its clock, was away for %.0f s: others may have been, too", away)
+
+    def heard(self, rows: Iterable[Worker], timings: Timings) -> list[Worker]:
+        """Workers that were read just now, none of them older than may be held against him."""
+        self.feel(timings)  # after the reading: whoever is stopped between two feels has not judged yet
+        since = self._steady() - self._back
+        return [msgspec.structs.replace(row, age=min(row.age, row.ttl / 2 + since)) for row in rows]
 
 
 class Vigil:

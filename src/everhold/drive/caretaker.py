@@ -99,6 +99,7 @@ class Caretaker:
 
         It looks `every` so often, or as the store says.
         """
+        self._dispatch.pulse.begin()
         work = [self._keep_alive(), self._keep_house(every) if looks else self._keep_listening()]
         self._tasks = [asyncio.get_running_loop().create_task(one) for one in work]
 
@@ -124,6 +125,7 @@ class Caretaker:
     async def _keep_alive(self) -> None:
         while True:
             await self._clock.sleep(self._leases.timings.every)
+            self._dispatch.pulse.feel(self._leases.timings)
             try:
                 await self.beat()
             except EverholdError as error:

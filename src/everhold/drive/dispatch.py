@@ -92,7 +92,7 @@ class Dispatch:
         self._known = False
         self._beaten = 0.0  # when this process last said that it lives
         self._introducing = asyncio.Lock()
-        self.pulse = Pulse(time.time if sessions.store.time is None else lambda: 0.0)  # a clock of ours jumps on purpose
+        self.pulse = Pulse() if sessions.store.time is None else Pulse(lambda: 0.0)  # such a clock jumps on purpose
         self.tasks: set[asyncio.Task[Any]] = set()
         self.doing: set[asyncio.Task[Any] | None] = set()  # those of them that have not come to an outcome yet
         self.reach: Callable[[str, Query], Work] | None = None  # what work may reach beside its own answer

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from everhold.core.lease import Timings
 from everhold.drive import alive
 from everhold.ports.store import Worker
 from everhold.stores.memory import MemoryStore
@@ -103,3 +104,51 @@ async def test_where_the_system_does_not_tell(monkeypatch):
     assert vigil.ended()
     vigil.close()
     assert not vigil.blind
+
+
+class Times:
+    """A clock of the wall and a steady one, which stands still while the machine sleeps."""
+
+    def __init__(self):
+        self.wall, self.steady = 1000.0, 50.0
+
+    def pulse(self):
+        return alive.Pulse(lambda: self.wall, lambda: self.steady)
+
+    def go(self, seconds, *, asleep=False):
+        self.wall += seconds
+        self.steady += 0 if asleep else seconds
+
+
+@pytest.mark.parametrize("asleep", [True, False], ids=["suspended", "stopped"])
+def test_who_was_away_gives_others_time_to_be_heard(asleep, caplog):
+    """Half of their time; those of whom it hears nothing then are as old as they are."""
+    times, timings = Times(), Timings(9.0)
+    pulse = times.pulse()
+
+    def ages(*given):
+        return [row.age for row in pulse.heard([Worker("w", "h", 1, 9.0, age) for age in given], timings)]
+
+    assert ages(0.5, 12.0) == [0.5, 12.0]
+    times.go(5)
+    assert ages(5.5, 17.0) == [5.5, 17.0]
+    times.go(60, asleep=asleep)
+    assert ages(0.5, 65.5) == [0.5, 4.5]
+    times.go(4)
+    assert ages(4.5, 69.5) == [4.5, 8.5]
+    times.go(0.5)
+    assert ages(70.0) == [9.0]
+    assert caplog.text.count("was away for 60 s") == 1
+
+
+def test_who_was_not_there_was_not_away(caplog):
+    """Between the end of one life of a runtime and the next nobody looks."""
+    times, timings = Times(), Timings(9.0)
+    pulse = times.pulse()
+    pulse.feel(timings)
+    times.go(3600)
+    pulse.begin()
+    pulse.feel(timings)
+
+    assert pulse.heard([Worker("w", "h", 1, 9.0, 10.0)], timings)[0].age == 10.0
+    assert caplog.text == ""
