@@ -26,7 +26,7 @@ from everhold.core.intake import Intake
 from everhold.core.session import Head
 from everhold.ports.store import Change
 from everhold.stores.postgres.address import named
-from everhold.stores.postgres.door import LOCAL, Rows, land, locks, look, read_intake, sent
+from everhold.stores.postgres.door import LOCAL, Act, Rows, land, locks, look, read_intake, sent
 from everhold.stores.postgres.land import (
     LAND,
     LAND_MANY,
@@ -333,16 +333,17 @@ class Group:
     async def _land_and_act(self, line: Line, one: Landing, act: Callable[[Intake], object], change: Change) -> None:
         receipt, ref, *_ = one.full
         local = (LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
-        begin = [("BEGIN", ()), local, (_OTHERS, ([*one.posts], ref)), (_KNOWN, (receipt,))]
-        _, _, heads, known = await sent(line, self._schema, begin)
+        begin: list[Act] = [("BEGIN", ()), local, (_OTHERS, ([*one.posts], ref)), (_KNOWN, (receipt,))]
+        said = await sent(line, self._schema, begin) if one.posts else []  # else nothing depends on what it says
+        given = (LAND, one.addressed(self._readers(one, said[2] if said else [])))
+        acts: list[Act] = [given, locks([change.id])[-1], look([change.id], change.named)]
+        said += await sent(line, self._schema, acts if said else [*begin, *acts])
+        _, _, _, known, ((refused,),), _, rows = said
         if known:  # it had landed on the line that broke
             await line.execute("ROLLBACK")
             return
-        given = (LAND, one.addressed(self._readers(one, heads)))
-        lock, looking = locks([change.id])[-1], look([change.id], change.named)
-        (said,), _, rows = await sent(line, self._schema, [given, lock, looking])
-        if said[0] is not None:
-            raise one.refusal(said[0])
+        if refused is not None:
+            raise one.refusal(refused)
         _, intake = self._sound(lambda: read_intake(change.id, rows, self._time(), change.named))
         act(intake)
         telling = self._telling()

@@ -1,8 +1,9 @@
 """Hearing that another process has written, and telling the others: NOTIFY, a count beside it, and a look now and then.
 
 Rules
-  1. A process tells the others in the transaction of a commit, but at most every `QUIET` seconds; what it writes in
-     between is told when it has landed and that time is over. (Transactions that notify wait for each other.)
+  1. A process tells the others in the transaction of a commit, but at most every `QUIET` seconds, after a pause `BURST`
+     times in a row; what it writes in between is told when it has landed and that time is over. (Transactions that
+     notify wait for each other.) A telling alone does not wait for the disk: what it tells of has landed.
   2. `changed` reads the counts of the others, so that nothing depends on a notification that was missed.
   3. Where notifications do not arrive (a pooler in transaction mode), the counts are read a few times a second, and a
      warning says so.
@@ -26,6 +27,7 @@ from everhold.stores.postgres.line import Line, Lines, Lost
 log = logging.getLogger("everhold")
 
 QUIET: Final = 0.02
+BURST: Final = 4
 POLL_EVERY: Final = 0.3
 #: Seconds after which a notification of one's own counts as never to come.
 TEST: Final = 2.0
@@ -34,8 +36,9 @@ LOOK_EVERY: Final = 5.0
 
 _TELL: Final = (
     "WITH told AS (INSERT INTO everhold.pulse (id, count) VALUES (%s, 1) ON CONFLICT (id)"
-    " DO UPDATE SET count = pulse.count + 1, at = now() RETURNING id) SELECT pg_notify(%s, id) FROM told"
+    " DO UPDATE SET count = pulse.count + 1, at = now() RETURNING id) SELECT pg_notify(%s, id){more} FROM told"
 )
+_IN_PASSING: Final = ", set_config('synchronous_commit', 'off', true)"
 _COUNTS: Final = "SELECT coalesce(sum(count), 0)::int8, count(*) FROM everhold.pulse WHERE id <> %s"
 _FORGET: Final = f"DELETE FROM everhold.pulse WHERE at < now() - interval '1 day'; {SWEEP}"
 
@@ -47,8 +50,9 @@ class Ear:
         self._lines = lines
         self._id = token_hex(8)
         self._channel = f"everhold_{schema}"
-        self._tell, self._counts, self._forget = (named(each, schema) for each in (_TELL, _COUNTS, _FORGET))
-        self._told = 0.0
+        self._tell, self._tell_alone = (named(_TELL.format(more=more), schema) for more in ("", _IN_PASSING))
+        self._counts, self._forget = named(_COUNTS, schema), named(_FORGET, schema)
+        self._next = 0.0  # when the next telling may be
         self._later: asyncio.Task[None] | None = None
         self._untold = False  # whether something landed that nobody was told of
         self._seen = (0, 0)
@@ -74,7 +78,7 @@ class Ear:
             self._later.cancel()
             await asyncio.gather(self._later, return_exceptions=True)
             try:
-                await asyncio.wait_for(self._lines.insisting(self.tell), 2)
+                await asyncio.wait_for(self._lines.insisting(self._tell_now), 2)
             except (EverholdError, TimeoutError):
                 pass  # they will see it when they look
 
@@ -82,11 +86,14 @@ class Ear:
 
     def telling(self) -> tuple[str, tuple[Any, ...]] | None:
         """A statement for the transaction that is about to be sent; None if it is too early: `later` when it landed."""
+        if asyncio.get_running_loop().time() < self._next:
+            return None
+        self._count()
+        return self._tell, (self._id, self._channel)
+
+    def _count(self) -> None:
         now = asyncio.get_running_loop().time()
-        if now - self._told >= QUIET:
-            self._told = now
-            return self._tell, (self._id, self._channel)
-        return None
+        self._next = max(self._next, now - QUIET * (BURST - 1)) + QUIET
 
     def later(self) -> None:
         """Tell soon that something has landed."""
@@ -95,15 +102,20 @@ class Ear:
             self._later = asyncio.get_running_loop().create_task(self._tell_later())
 
     async def tell(self, line: Line) -> None:
-        self._told = asyncio.get_running_loop().time()
+        """Tell the others, with the transaction that is under way."""
+        self._count()
         await line.execute(self._tell, (self._id, self._channel))
+
+    async def _tell_now(self, line: Line) -> None:
+        self._count()
+        await line.execute(self._tell_alone, (self._id, self._channel))
 
     async def _tell_later(self) -> None:
         while self._untold:
-            await asyncio.sleep(self._told + QUIET - asyncio.get_running_loop().time())
+            await asyncio.sleep(self._next - asyncio.get_running_loop().time())
             self._untold = False  # what lands while this is told is told once more
             try:
-                await self._lines.insisting(self.tell)
+                await self._lines.insisting(self._tell_now)
             except EverholdError as error:
                 log.debug("other processes were not told: %s", error)
 

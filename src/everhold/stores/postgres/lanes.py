@@ -4,8 +4,9 @@ Rules
   1. Who changes an intake has locked the session's head and its lease, in this order. A look locks nothing. Those who
      want to look or to change at the same time do it together; what another process has locked is waited for alone.
   2. The time is the server's, read after the locks, unless the store was given a clock.
-  3. What came in or has ended survives the server's death, at level "mixed" too. That a lease or a claim moved may be
-     forgotten with it: its time runs out.
+  3. What came in or has ended survives the server's death, at levels "mixed" and "power". That a lease or a claim moved
+     waits for no disk: what is committed under it does, and the server keeps the order. Forgotten with all that came
+     after, it leaves a lease whose time runs out, or one that is free.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class Lanes:
 
     async def _land(self, line: Line, intakes: dict[int, Intake]) -> None:
         lasting = [self._local(lasting=True)] if any(one.lasting for one in intakes.values()) else []
-        tells = any(one.written or one.holder is None for one in intakes.values())
+        tells = any(one.written or (one.holder is None and one.items) for one in intakes.values())
         told = self._tell() if tells else []
         await land(line, self.schema, intakes, [*lasting, *told])
         self._landed(tells, told)
@@ -194,7 +195,7 @@ class Lanes:
 
     def _local(self, *, lasting: bool = False) -> Act:
         """What holds for one transaction: how long it waits for a lock, and what it survives."""
-        strong = self.durability == "power" or (lasting and self.durability == "mixed")
+        strong = lasting and self.durability != "process"
         return LOCAL, (self._lines.strong if strong else "off", LOCK_TIMEOUT)
 
     def _tell(self) -> list[Act]:
