@@ -526,12 +526,46 @@ async def test_a_directive_that_makes_no_sense_is_refused(hook):
     assert len(calls) == len(told(history))
 
 
-async def test_a_session_whose_first_hook_is_wrong_fails():
-    """There is no turn yet that could say so: the session ends, and a retry begins it again."""
+async def test_a_session_whose_first_hook_is_wrong_says_so_with_its_first_turn():
     agent = held(made("before_session", lambda self, moment: WRONG["before_session"]))
-    async with opened(llm=Scripted("Hi."), replay=False) as runtime:
-        status = await runtime.start(agent(), wait=5)
-        assert status.outcome.kind == "answer_failed" and "returned Abort from before_session" in status.outcome.error
+    turn, _, _ = await said(agent, "Hi.")
+    assert turn.outcome.code == "bad_directive" and "returned Abort from before_session" in turn.outcome.error
+
+
+@pytest.mark.parametrize("configured", [False, True])
+async def test_a_plugin_that_fails_as_a_session_begins_is_asked_again_with_each_turn(configured):
+    """The session stands, the turn that needs it fails with its name, and when it is mended the next one goes on."""
+    calls = []
+
+    def before_session(self, moment):
+        calls.append(moment.turn)
+        if len(calls) < 3:
+            raise RuntimeError("boom")
+        return SetOptions({"seed": 7})
+
+    agent = held(made("before_session", before_session))
+    async with opened(llm=Scripted("Hi.", "There.")) as runtime:
+        session = await runtime.session(agent, "c")
+        if configured:
+            await session.configure({"seed": 8})
+        failed = await session.send("Hello.")
+        assert failed.outcome.code == "plugin_failed"
+        assert failed.outcome.error == "the plugin 'probe' failed in before_session: RuntimeError: boom"
+        for live in runtime._sessions.all():
+            runtime._sessions.drop(live)
+        assert [(await session.send("Hello.")).text for _ in range(2)] == ["Hi.", "There."]
+        assert (await session.options())["seed"] == (8 if configured else 7)
+    assert calls == ([0, 2, 3] if configured else [0, 1, 2])
+
+
+async def test_a_subagent_whose_plugin_fails_as_it_begins_fails_with_its_name():
+    def before_session(self, moment):
+        raise RuntimeError("boom")
+
+    agent = held(made("before_session", before_session))
+    async with opened(llm=Scripted("Hi.")) as runtime:
+        status = await runtime.start(agent("Do it."), wait=60)
+        assert "the plugin 'probe' failed in before_session: RuntimeError: boom" in status.outcome.error
 
 
 async def test_a_plugin_that_fails_stops_the_turn():

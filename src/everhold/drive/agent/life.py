@@ -97,6 +97,7 @@ class Life:
         self._running: asyncio.Future[TurnOutcome] | None = None
         self._cancelled: str | None = None
         self._replayed = False  # and nobody was told yet
+        self._opened = False  # by its plugins
 
     # ---- inputs
 
@@ -126,14 +127,26 @@ class Life:
         raise TurnStopped(str(type(outcome).__struct_config__.tag), why)
 
     async def _begin(self) -> None:
-        """The session begins, once in its life: plugins may give it options."""
+        """The session begins. Where a plugin fails, there is no turn yet that could say so: the first one does."""
         self.began = self.ctx.now().timestamp()
         self._agree()
+        try:
+            await self.open()
+        except EverholdError as error:
+            self.ctx.log(f"{error}; it is asked again with the next turn", "warn")
+
+    async def open(self) -> None:
+        """Plugins may give the session options, once in its life; what was set since then stays."""
+        if self._opened:
+            return
         given: dict[str, JSON] = {}
         for _, _, one in await self.decide("before_session"):
             if isinstance(one, SetOptions):
                 given = over(given, one.options)
-        self.options.set(self.graph.frame.id, self.ctx.fact("options", given, {}))
+        first: Any = self.ctx.fact("options", given, {})
+        if not self.options.of(self.graph.frame.id):
+            self.options.set(self.graph.frame.id, first)
+        self._opened = True
 
     async def _listen(self) -> None:
         """Hear whatever is said to the conversation. One question stands open for it, always."""

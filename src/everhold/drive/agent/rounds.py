@@ -96,6 +96,7 @@ class Rounds:
     async def _begin(self) -> None:
         """It is asked which tools there are, and plugins have their say, before the model is asked."""
         life = self.life
+        await life.open()
         await life.refresh()
         for plugin, _, one in await life.decide("before_turn"):
             match one:
