@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from mcp import Client
+from mcp import Client, StdioServerParameters
 
 import everhold
 from tests.e2e.mcp_house import Host, answers, asked, build, command, last_json, opened
@@ -237,6 +237,20 @@ def test_a_missing_library_is_one_line_with_the_command_to_install_it(shop):
     assert done.stdout == ""
     assert done.returncode == 2
     assert done.stderr.splitlines()[1] == "hint: pip install 'everhold[mcp]'"
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_server_that_has_only_pipes_offers_what_any_other_does(shop, mode):
+    words = ["-m", "everhold", "mcp"]
+    server = StdioServerParameters(command=sys.executable, args=words, cwd=shop, env=dict(os.environ))
+    async with Client(server, mode=mode) as client, opened(mode=mode) as host:
+        other = host.client
+        assert client.protocol_version == other.protocol_version
+        assert client.server_info == other.server_info
+        assert client.server_capabilities == other.server_capabilities
+        assert client.instructions == other.instructions
+        for verb in ("list_tools", "list_prompts", "list_resources", "list_resource_templates"):
+            assert await getattr(client, verb)() == await getattr(other, verb)()
 
 
 # A store that cannot be opened

@@ -1,9 +1,11 @@
 """A call returns what it needs and is made again with the answers: by whom, how often, and with which state."""
 
 import json
+import os
+import sys
 
 import pytest
-from mcp import Client, MCPError
+from mcp import Client, MCPError, StdioServerParameters
 from mcp.client._input_required import DEFAULT_INPUT_REQUIRED_MAX_ROUNDS
 from mcp.types import ElicitResult
 
@@ -157,6 +159,22 @@ async def test_a_server_that_was_restarted_between_two_rounds_goes_on(shop):
         found = await call(host, "run", arguments, **more)
         assert found.structured_content["result"] == "sent"
     assert (shop / "data" / "everhold" / seal.FILE).stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_server_that_has_only_pipes_seals_as_any_other(shop):
+    """It has loaded neither the web nor anything that seals when the first call comes."""
+    words = ["-m", "everhold", "mcp"]
+    server = StdioServerParameters(command=sys.executable, args=words, cwd=shop, env=dict(os.environ))
+    async with Client(server, sampling_callback=model(), elicitation_callback=person()) as client:
+        host = Host(client)
+        found, arguments = await first_round(host, "refund", order="7")
+        await refused(host, arguments, f"{found.request_state[:-8]}AAAAAAAA")
+        more = {"input_responses": {"q-0": sampled("broken")}, "request_state": found.request_state}
+        found = await call(host, "run", arguments, **more)
+    more = {"input_responses": {"q-1": accepted(approve=True)}, "request_state": found.request_state}
+    async with opened(elicitation_callback=person()) as host:
+        found = await call(host, "run", arguments, **more)
+        assert found.structured_content["result"] == "sent"
 
 
 async def test_a_server_killed_between_any_two_rounds_loses_nothing(shop):

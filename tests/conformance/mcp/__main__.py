@@ -11,8 +11,8 @@ from tests.conformance.mcp import fixture, task
 
 
 class Fixtured(server.Front):
-    def server(self) -> Server[Any]:
-        made = super().server()
+    def server(self, *, web: bool = True) -> Server[Any]:
+        made = super().server(web=web)
         task.mount(made, self)
         fixture.mount(made)
         return made

@@ -62,13 +62,13 @@ def mcp_(
 
     if address is None:
         with _without_collecting():
-            load()
+            load(web=False)
             from everhold.fronts.mcp.serve import serve
 
         asyncio.run(serve(database, llm=llm, profile=profile))
     else:
         with _without_collecting():
-            load()
+            load(web=True)
             from everhold.fronts.mcp.http import serve as serve_http
 
         asyncio.run(serve_http(database, llm=llm, address=address, token=token or None, profile=profile))

@@ -16,16 +16,20 @@ import logging
 import os
 import secrets
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
+from mcp_types.methods import is_input_required
 
 from everhold.core.errors import NotAllowed
 from everhold.fronts.wire import error_json
 from everhold.packages.settings import home
+
+if TYPE_CHECKING:
+    from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary
 
 log = logging.getLogger("everhold")
 
@@ -38,17 +42,27 @@ TTL: Final = 24 * 3600.0
 _FLEETING: Final = "memory://"
 
 
-def boundary(database: Callable[[], str], ttl: float = TTL) -> RequestStateBoundary:
-    """What seals and unseals the states of a server on this database."""
-    return _Boundary(RequestStateSecurity(codec=Codec(database), ttl=ttl), default_audience="everhold")
+class Boundary:
+    """Seals and unseals the states of a server on a database.
 
+    It is the library's, which is loaded with the first state, and whose refusal also says what to do.
+    """
 
-class _Boundary(RequestStateBoundary):
-    """The library's, whose refusal also says what to do."""
+    def __init__(self, database: Callable[[], str], ttl: float = TTL) -> None:
+        self._codec, self._ttl = Codec(database), ttl
+
+    @cached_property
+    def _library(self) -> RequestStateBoundary:
+        from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+
+        return RequestStateBoundary(RequestStateSecurity(codec=self._codec, ttl=self._ttl), default_audience="everhold")
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        if (ctx.params or {}).get("requestState") is None:
+            result = await call_next(ctx)
+            return await self._library(ctx, _returning(result)) if is_input_required(result) else result
         try:
-            return await super().__call__(ctx, call_next)
+            return await self._library(ctx, call_next)
         except MCPError as error:
             data = error.error.data
             if not isinstance(data, dict) or data.get("reason") != "invalid_request_state":
@@ -58,6 +72,13 @@ class _Boundary(RequestStateBoundary):
                 "Nothing was done, and the session is as it was: the tool `sessions` finds it, `status` shows it.",
             )
             raise MCPError(error.error.code, error.error.message, {**data, **error_json(refusal)}) from None
+
+
+def _returning(result: HandlerResult) -> CallNext:
+    async def call_next(ctx: ServerRequestContext[Any, Any]) -> HandlerResult:
+        return result
+
+    return call_next
 
 
 class Codec:
@@ -75,6 +96,8 @@ class Codec:
 
     def _codec(self) -> AESGCMRequestStateCodec:
         if self._made is None:
+            from mcp.server.request_state import AESGCMRequestStateCodec
+
             database = self._database()
             root = secrets.token_bytes(SIZE) if database == _FLEETING else key(home())
             self._made = AESGCMRequestStateCodec([hmac.digest(root, database.encode(), hashlib.sha256)])

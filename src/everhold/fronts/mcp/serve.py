@@ -18,7 +18,7 @@ async def serve(database: str | None, *, llm: Spec, profile: str = DEFAULT) -> N
     """Serve until the client closes our standard input, or a signal ends us."""
     wires = stdout.wires()
     made = front(database, llm, profile)
-    server = made.server()
+    server = made.server(web=False)
     _leave_on_signals(made)
     opening = asyncio.ensure_future(made.open())
     ledger = Ledger()

@@ -12,11 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from everhold.answerers import Spec
@@ -24,12 +23,15 @@ from everhold.archive import version
 from everhold.core.codec import JSON
 from everhold.core.errors import EverholdError
 from everhold.core.status import Finished, Status
-from everhold.fronts.mcp import lore, person, reply, rounds, seal
+from everhold.fronts.mcp import library, lore, person, reply, rounds, seal
 from everhold.fronts.mcp.desk import Desk, Standing
 from everhold.fronts.mcp.follow import LEVEL, Pulse
 from everhold.fronts.mcp.house import House
 from everhold.fronts.mcp.tasks import TASKED, Tasks, suits
 from everhold.fronts.mcp.tools import BY_NAME, STATUS_SCHEMA, TOOLS, Tool, schema, taken
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
 
 log = logging.getLogger("everhold")
 
@@ -51,9 +53,9 @@ class Front:
         self._working: set[asyncio.Future[Any]] = set()
         self.tasks = Tasks(house, told=self._result_of, finished=self._finished)
 
-    def server(self) -> Server[Any]:
-        """The server as the protocol library wants it."""
-        server: Server[Any] = Server(
+    def server(self, *, web: bool = True) -> Server[Any]:
+        """The server as the protocol library wants it; without the web it serves pipes only."""
+        server = library.server(web=web)(
             "everhold",
             version=version(),
             title="everhold",
@@ -67,7 +69,7 @@ class Front:
         )
         server.add_request_handler("tools/call", types.CallToolRequestParams, self.call)
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self.log_level)
-        server.middleware.append(seal.boundary(lambda: self.house.database))
+        server.middleware.append(seal.Boundary(lambda: self.house.database))
         self.tasks.mount(server)
         return server
 

@@ -17,12 +17,11 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 import msgspec
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 
@@ -34,6 +33,9 @@ from everhold.fronts.mcp import person, reply, rounds
 from everhold.fronts.mcp.house import House
 from everhold.ports.store import Record
 from everhold.runtime import Runtime
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
 
 log = logging.getLogger("everhold")
 

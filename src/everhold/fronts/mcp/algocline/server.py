@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
-from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from everhold.archive import version
 from everhold.core.errors import EverholdError
+from everhold.fronts.mcp import library
 from everhold.fronts.mcp.algocline import package, reply, resource
 from everhold.fronts.mcp.algocline.desk import Desk, Told
 from everhold.fronts.mcp.algocline.reply import Refused
@@ -19,6 +19,9 @@ from everhold.fronts.mcp.follow import Pulse
 from everhold.fronts.mcp.house import House
 from everhold.fronts.mcp.server import Context, Front
 from everhold.packages.lua.home import unheeded
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
 
 log = logging.getLogger("everhold")
 
@@ -48,8 +51,8 @@ class AlcFront(Front):
             log.warning("%s", words)
         await super().open()
 
-    def server(self) -> Server[Any]:
-        return Server(
+    def server(self, *, web: bool = True) -> Server[Any]:
+        return library.server(web=web)(
             "everhold",
             version=version(),
             title="everhold, as algocline",
