@@ -321,8 +321,9 @@ async def test_a_schedule_signals_a_session_once_for_each_moment():
     assert (await house.status(status.session_id)).result == [f"2026-03-02T0{hour}:00:00+00:00" for hour in (1, 2, 3)]
 
 
-async def test_a_signal_is_sent_once_also_if_the_process_dies_after_it():
-    """Its key is in the session: who tries again changes nothing."""
+@pytest.mark.parametrize("sweeps", [False, True], ids=["", "and_a_vacuum_follows"])
+async def test_a_signal_is_sent_once_also_if_the_process_dies_after_it(sweeps):
+    """Its key is in the session as long as somebody may try again: who does changes nothing."""
     home = Home()
     dying = await home.open()
     await dying.start(counter(2), key="count")
@@ -338,9 +339,12 @@ async def test_a_signal_is_sent_once_also_if_the_process_dies_after_it():
     with pytest.raises(asyncio.CancelledError):
         await dying.settle()
     dying._schedules._hands.do = do
+    if sweeps:
+        assert await dying.vacuum() == 0
     await skip(dying, 60)
     (info,) = await dying.sessions()
     assert info.state == "paused"
+    assert await dying.vacuum() == 1
     await skip(dying, HOUR)
     assert (await dying.status(info.session_id)).result == ["now", "now"]
 

@@ -265,6 +265,41 @@ async def test_trouble_with_the_store_after_the_event_is_kept_is_not_the_callers
     assert await results(house) == ["shipped 7"]
 
 
+listener = everhold.Agent(instructions="Listen.", name="trigger_listener")
+
+
+@pytest.mark.parametrize("vacuum", ["of one", "of all", "by a sweep"])
+@pytest.mark.parametrize("signal", ["paid", ""], ids=["a signal", "words"])
+async def test_what_was_fed_is_fed_once_also_if_a_vacuum_follows_a_death(signal, vacuum):
+    """Who dies after feeding has not noted it: the next one tries again, and finds that it was done."""
+    house = await house_of()
+    if signal:
+        session_id = (await house.start(ledger(entries=9), key="books")).session_id
+    else:
+        session_id = (await house.session(listener, "books")).id
+    await house.on("order.paid", Feed("books", signal=signal))
+    undertake = house.store.undertake
+
+    async def dies(duties):
+        if duties[0].version:
+            raise StoreBusy("app.db", 1.0)
+        await undertake(duties)
+
+    house.store.undertake = dies
+    assert states(await house.emit("order.paid", "7 coins", key="7")) == ["waiting"]
+    house.store.undertake = undertake
+    await house.settle()
+    fed = len((await house.store.load(session_id)).deliveries)
+    if vacuum == "by a sweep":
+        gone = (await house.sweep(keep_last=0, intake=0.0)).vacuumed
+    else:
+        gone = await house.vacuum(session_id if vacuum == "of one" else None)
+    await house.skip(PATIENCE + 1)
+    assert ([one.state for one in await house.handovers()], gone) == (["already"], 0)
+    assert len((await house.store.load(session_id)).deliveries) == fed
+    assert await house.vacuum() == 1
+
+
 async def test_processes_emit_one_event_at_once(tmp_path):
     """On one SQLite file: one is new, and each trigger has one session."""
     clock = ManualClock()

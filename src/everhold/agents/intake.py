@@ -21,7 +21,7 @@ from everhold.core.graph import blocks, brief
 from everhold.core.intake import Boundary, Cancelled, Intake, Item, ItemKind, ItemState, Receipt, Slot, When
 from everhold.core.turn import Settled
 from everhold.drive.entry import CANCEL_TURN, COMMANDS
-from everhold.ports.store import Filter
+from everhold.drive.sweep import vacuum, vacuumed
 
 if TYPE_CHECKING:
     from everhold.agents.session import AgentSession, Words
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 #: Where something that is enqueued may enter: the next turn, or a checkpoint of the one under way.
 NEXT: Final = "next"
-#: Sessions that are looked at together.
-PAGE: Final = 100
 
 
 class Busy(StrEnum):
@@ -193,17 +191,10 @@ async def swept(runtime: Runtime, session_id: str | None, older_than: float) -> 
     if isinstance(older_than, bool) or not isinstance(older_than, int | float) or not older_than >= 0:
         raise BadArguments("vacuum", f"older_than={older_than!r} should be seconds, 0 or more")
 
-    def act(intake: Intake) -> int:
-        return intake.vacuum(intake.now - older_than)
-
-    if session_id is not None:
-        return await runtime.store.intake(session_id, act, whole=True)
-    gone, after = 0, None
-    while page := await runtime.store.list(Filter(limit=PAGE, after=after)):
-        for row in page:
-            gone += await runtime.store.intake(row.birth.id, act, whole=True)
-        after = page[-1].birth.id
-    return gone
+    if session_id is None:
+        return await vacuum(runtime.store, older_than)
+    await runtime.store.load(session_id, since=-1)  # raises UnknownSession
+    return await vacuumed(runtime.store, [session_id], older_than)
 
 
 async def standing(runtime: Runtime, session_id: str, id: str, reading: Reading | None = None) -> Input:

@@ -13,7 +13,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from itertools import takewhile
 from typing import Final
@@ -368,10 +368,14 @@ class Intake:
             self._end(item, ItemState.FAILED, end)
         return len(left)
 
-    def vacuum(self, before: float | None = None) -> int:
-        """Forget what has ended (and came before a moment, or at it); returns how many."""
+    def ended(self, before: float | None = None) -> list[str]:
+        """The ids of what has ended (and came before a moment, or at it)."""
         ended = [item for item in self.items.values() if not item.waits]
-        gone = [item.id for item in ended if before is None or item.at <= before]
+        return [item.id for item in ended if before is None or item.at <= before]
+
+    def vacuum(self, before: float | None = None, among: Collection[str] | None = None) -> int:
+        """Forget what has ended (and came before a moment, or at it; and is among these); returns how many."""
+        gone = [id for id in self.ended(before) if among is None or id in among]
         for id in gone:
             del self.items[id]
             self.written[id] = None

@@ -223,7 +223,7 @@ class Schedules:
             if kept.begun is None:
                 return True
         assert kept.begun is not None
-        key = f"{KIND}:{duty.id}:{kept.incarnation}:{kept.begun:.3f}"
+        key = _key(duty, kept)
         happened = dates.datetime.fromtimestamp(kept.begun, dates.UTC).isoformat()
         try:
             done = await self._hands.do(kept.terms.do, key, happened, {KIND: duty.id})
@@ -267,6 +267,16 @@ class Schedules:
         body = msgspec.to_builtins(kept)
         await self._store.undertake([Duty(KIND, duty.id, body, at, duty.version)])
         return Duty(KIND, duty.id, body, at, duty.version + 1)
+
+
+def key_begun(duty: Duty) -> str | None:
+    """The key of what a schedule does now: it may be done, and not noted yet."""
+    kept = _read(duty)
+    return None if kept.begun is None else _key(duty, kept)
+
+
+def _key(duty: Duty, kept: Kept) -> str:
+    return f"{KIND}:{duty.id}:{kept.incarnation}:{kept.begun:.3f}"
 
 
 def shown(name: str, kept: Kept) -> Schedule:

@@ -14,8 +14,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
+from functools import partial
+from itertools import chain
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -26,13 +30,16 @@ from everhold.core.session import ENDED, Birth, SessionId, State
 from everhold.drive import outbox
 from everhold.drive.deed import Feed, deed_of
 from everhold.drive.schedules import KIND as SCHEDULE
-from everhold.drive.transfer import heard, pages
-from everhold.drive.triggers import HANDOVER, TRIGGER
+from everhold.drive.schedules import key_begun
+from everhold.drive.transfer import PAGE, heard, pages
+from everhold.drive.triggers import HANDOVER, TRIGGER, key_of
 from everhold.ports.store import Filter, Progress, Reclaimed, Store, Summary
 
 #: What is swept unless the caller names states.
 USUAL: Final = (State.COMPLETED, State.CANCELLED)
 _LIVING: Final = (State.RUNNING, State.PAUSED)
+#: More than there can be.
+ALL: Final = 2**62
 
 
 class Result(StrEnum):
@@ -127,7 +134,7 @@ class _Sweep:
         if self._dry_run:
             return
         if self._plan.intake is not None:
-            self._vacuumed = await self._vacuum(self._plan.intake)
+            self._vacuumed = await vacuum(self._store, self._plan.intake)
         self._forgotten = await outbox.forget(self._store)
         self._reclaimed = await self._store.reclaim()
 
@@ -186,20 +193,49 @@ class _Sweep:
             return "something waits to enter it"
         return ""
 
-    async def _vacuum(self, age: float) -> int:
-        """Forget what has ended, and is old, in the intakes of sessions that stay."""
 
-        def act(intake: Intake) -> int:
-            return intake.vacuum(intake.now - age)
+async def vacuum(store: Store, age: float) -> int:
+    """Forget what has ended, and is so old, in the intakes of all sessions; returns how much."""
+    gone, last = 0, None
+    while page := await store.list(Filter(limit=PAGE, after=last)):
+        came = await store.standing([row.birth.id for row in page])
+        gone += await vacuumed(store, [session_id for session_id, stands in came.items() if stands.came], age)
+        last = page[-1].birth.id
+    return gone
 
-        gone = 0
-        async for row in pages(self._store, Filter()):
+
+async def vacuumed(store: Store, sessions: Sequence[str], age: float) -> int:
+    """Forget what has ended, and is so old, in the intakes of these sessions; returns how much.
+
+    What a schedule or an event has fed stays until that is noted: its key is all that tells that it was fed. It is
+    looked for after the keys were seen, so that none of them can be fed meanwhile.
+    """
+    ended: dict[str, list[str]] = {}
+    for session_id in sessions:
+        await asyncio.sleep(0)  # whoever else lives on this loop comes in between
+        with suppress(UnknownSession):
+            ended[session_id] = await store.intake(
+                session_id, lambda intake: intake.ended(intake.now - age), whole=True
+            )
+    kept = await under_way(store) if any(map(_is_fed, chain.from_iterable(ended.values()))) else set()
+    gone = 0
+    for session_id, names in ended.items():
+        among = {*names} - kept
+        if among:
             await asyncio.sleep(0)
-            try:
-                gone += await self._store.intake(row.birth.id, act, whole=True)
-            except UnknownSession:
-                continue
-        return gone
+            with suppress(UnknownSession):
+                gone += await store.intake(session_id, partial(Intake.vacuum, among=among), whole=True)
+    return gone
+
+
+async def under_way(store: Store) -> set[str]:
+    """The keys of what schedules and events do now: it may be done, and not noted yet."""
+    begun, due = await store.duties(SCHEDULE, due=inf, limit=ALL), await store.duties(HANDOVER, due=inf, limit=ALL)
+    return {key for duty in begun if (key := key_begun(duty)) is not None} | {*map(key_of, due)}
+
+
+def _is_fed(name: str) -> bool:
+    return name.startswith((f"{SCHEDULE}:", f"{TRIGGER}:"))
 
 
 def _waits(intake: Intake) -> bool:

@@ -266,15 +266,13 @@ class Triggers:
 
     async def _hand_over(self, duty: Duty, payload: JSON, now: float) -> Handover:
         """Try one handover, and note what came of it."""
-        event, name, key = _split(duty.id, 3)
+        event, name, _ = _split(duty.id, 3)
         told_ = _read(duty)
         if not self._hands.able(told_.do):
             return _told(duty)
         labels = {EVENT: event, TRIGGER: name}
         try:
-            done = await self._hands.do(
-                told_.do, f"{TRIGGER}:{event}:{name}:{told_.incarnation}:{key}", payload, labels
-            )
+            done = await self._hands.do(told_.do, key_of(duty), payload, labels)
         except Exception as error:
             problem, tries = told(error), told_.tries + 1
             over = tries >= TRIES
@@ -319,6 +317,12 @@ class Triggers:
         while page := await self._store.duties(kind, prefix=prefix, after=found[-1].id if found else ""):
             found += page
         return found
+
+
+def key_of(duty: Duty) -> str:
+    """The key under which a handover is done."""
+    event, name, key = _split(duty.id, 3)
+    return f"{TRIGGER}:{event}:{name}:{_read(duty).incarnation}:{key}"
 
 
 def _reserved(trigger: Duty, key: str, now: float) -> Duty:

@@ -647,7 +647,16 @@ def test_a_vacuum_may_leave_what_came_lately():
     made.cancel(["a", "b"])
 
     assert (made.vacuum(99.0), made.vacuum(100.0)) == (0, 1)
-    assert ids(made.items.values()) == ["b"]
+    assert ids(made.items.values()) == made.ended() == ["b"]
+
+
+def test_a_vacuum_may_forget_certain_items_only():
+    """Those that are named, if they have ended."""
+    made = intake(said("a"), said("b"), said("c"))
+    made.cancel(["a", "b"])
+
+    assert made.vacuum(among=["b", "c", "d"]) == 1
+    assert ids(made.items.values()) == ["a", "c"]
 
 
 def test_an_end_that_cannot_be_kept_is_refused():

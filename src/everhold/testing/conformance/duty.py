@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 
 import pytest
 
@@ -107,6 +108,7 @@ class DutyRoom(Room):
         assert [one.id for one in await store.duties("n", due=3.0)] == ["b", "c", "d"]
         assert [one.id for one in await store.duties("n", due=9.0, limit=2)] == ["b", "c"]
         assert await store.duties("n", due=0.9) == []
+        assert [one.id for one in await store.duties("n", due=inf, limit=2**62)] == ["b", "c", "d", "e"]
 
     async def test_duties_page_by_page(self, store: Store) -> None:
         """QW2: In the order of the signs of their names, from one on, and with a beginning in common."""
