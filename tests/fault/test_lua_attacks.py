@@ -63,7 +63,7 @@ class House:
 
     def __init__(self, runtime: BlockingRuntime) -> None:
         self.runtime = runtime
-        self.lua = LuaHost(runtime._runtime._find, lambda package: False, limits=Limits(cpu=0.15, wall=0.3))
+        self.lua = LuaHost(runtime._runtime._find, lambda *package: False, limits=Limits(cpu=0.15, wall=0.3))
         runtime._runtime.host._lua = self.lua
         self.patient = runtime.start(PATIENT).session_id
         self.told = 0
@@ -162,7 +162,7 @@ async def beside_hostile_programs() -> dict[str, list[float]]:
     took: dict[str, list[float]] = {"status": [], "python": [], "lua": []}
     async with everhold.open("memory://") as runtime:
         limits = Limits(cpu=0.5, wall=1.0)
-        runtime.host._lua = LuaHost(runtime._find, lambda package: False, limits=limits)
+        runtime.host._lua = LuaHost(runtime._find, lambda *package: False, limits=limits)
         lua, python = await runtime.start(PATIENT), await runtime.start(talk())
         calls: dict[str, Callable[[], Any]] = {
             "status": lambda: runtime.status(lua.session_id),

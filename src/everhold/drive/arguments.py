@@ -80,7 +80,9 @@ def text_of(name: str, given: str) -> str:
 
 
 def texts_of(name: str, given: Mapping[str, str] | None) -> dict[str, str]:
-    texts = dict(given or {})
+    if not given:
+        return {}
+    texts = dict(given)
     for key, value in texts.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise BadArguments(name, f"{key!r}: {value!r} is not text for text")

@@ -51,15 +51,18 @@ class _Marks(msgspec.Struct):
     format: int = 1
 
 
-def trusted(package: Path) -> bool:
-    """Whether the user vouched for this package (its folder, or its only file) as it is now."""
+def trusted(package: Path, there: os.stat_result | None = None) -> bool:
+    """Whether the user vouched for this package (its folder, or its only file) as it is now.
+
+    `there` is what the file system says of it, where somebody has asked already.
+    """
     try:
         found = _read(_file())
     except (BadSetting, OSError) as error:
         log.warning("no package is trusted: %s", error)
         return False
     try:
-        there = os.stat(package)
+        there = there or os.stat(package)
         path = _real(str(package), look(there))
         return any(mark.path == path and fingerprint(path, there) == mark.digest for mark in found)
     except (NotAllowed, OSError):
@@ -92,10 +95,7 @@ def marks() -> list[tuple[Mark, bool]]:
 
 
 def fingerprint(path: str | Path, there: os.stat_result | None = None) -> str:
-    """One fingerprint of all files of a package; raises `NotAllowed` for links that leave it.
-
-    `there` is what the file system says of the path, where somebody has asked already.
-    """
+    """One fingerprint of all files of a package; raises `NotAllowed` for links that leave it; `there` as above."""
     path, now = os.fspath(path), time.time_ns()
     files = _looked_at(path, there or os.stat(path))
     known = _fingerprints.get(path)

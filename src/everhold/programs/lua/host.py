@@ -19,7 +19,7 @@ from everhold.core.errors import VersionMissing
 from everhold.core.metrics import Metrics
 from everhold.core.session import Birth
 from everhold.programs.lua.frame import Limits
-from everhold.programs.lua.needs import closed
+from everhold.programs.lua.needs import Trusted, closed
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.remote import Home, RemoteExecution
 
@@ -31,7 +31,7 @@ class LuaHost:
     def __init__(
         self,
         find: Callable[[str, int], Any],
-        trusted: Callable[[Path], bool],
+        trusted: Trusted,
         *,
         limits: Limits | None = None,
         **pool: Any,

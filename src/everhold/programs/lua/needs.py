@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from everhold.programs.lua.look import Look, look
 from everhold.programs.lua.root import Root
@@ -22,7 +22,13 @@ _BY_NAME: Final = re.compile(r"\balc\s*\.\s*(fork|pipe|eval)\b")
 _seen: dict[Path, tuple[Look, frozenset[str] | None]] = {}  # what files need
 
 
-def closed(package: Path, roots: tuple[str, ...], trusted: Callable[[Path], bool]) -> bool:
+class Trusted(Protocol):
+    """Says whether the user vouched for a package. What the file system says of it is `there`, if it is known."""
+
+    def __call__(self, package: Path, there: os.stat_result | None = None, /) -> bool: ...
+
+
+def closed(package: Path, roots: tuple[str, ...], trusted: Trusted) -> bool:
     """Whether a package (a folder or a file), and all that it needs, is trusted."""
     known: set[Path] = set()
     waiting = [package]
@@ -31,9 +37,13 @@ def closed(package: Path, roots: tuple[str, ...], trusted: Callable[[Path], bool
         if place in known:
             continue
         known.add(place)
-        if not trusted(place):
+        try:
+            there = os.stat(place)
+        except OSError:
             return False
-        for file, found in _sources(place):
+        if not trusted(place, there):
+            return False
+        for file, found in _sources(place, there):
             needed = _needs(file, look(found))
             if needed is None:
                 return False
@@ -51,10 +61,9 @@ def _located(name: str, roots: tuple[str, ...]) -> Path | None:
     return None
 
 
-def _sources(place: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    found = os.stat(place)
-    if not stat.S_ISDIR(found.st_mode):
-        return iter([(place, found)])
+def _sources(place: Path, there: os.stat_result) -> Iterator[tuple[Path, os.stat_result]]:
+    if not stat.S_ISDIR(there.st_mode):
+        return iter([(place, there)])
     return ((file, os.stat(file)) for file in place.rglob("*.lua"))
 
 

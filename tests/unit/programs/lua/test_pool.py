@@ -49,7 +49,7 @@ def birth(code: str, name: str = "s-1") -> Birth:
 
 @asynccontextmanager
 async def hosted(limits: Limits | None = None, **settings: Any) -> AsyncIterator[LuaHost]:
-    host = LuaHost(lambda ref, version: PROGRAM, lambda package: False, limits=limits, **settings)
+    host = LuaHost(lambda ref, version: PROGRAM, lambda *package: False, limits=limits, **settings)
     try:
         yield host
     finally:
