@@ -106,6 +106,39 @@ async def test_a_fork_shares_its_beginning_and_has_dice_of_its_own(place):
         assert (await to_the_end(runtime, one)).result["told"] == ["old", "old", "x", "x"]
 
 
+COLLECTOR = """return {run = function(ctx)
+  alc.state.set('list', {})
+  for i = 1, 3 do
+    local word = alc.llm('word ' .. i)
+    alc.state.update('list', function(list) list[i] = word return list end)
+    alc.state.incr('count')
+    pcall(alc.state.incr, 'list')
+  end
+  return {alc.state.get('list'), alc.state.get('count'), alc.state.keys()}
+end}"""
+
+
+async def test_a_fork_has_what_its_children_noted_and_leaves_the_others_notes_alone(place):
+    """The values of a child of alc.fork are those of the step at which it is forked, also in a fork of a fork."""
+    place.put("collector", COLLECTOR)
+    both = place.put("both", "return {run = function(ctx) return alc.fork({'collector'}, ctx)[1].result end}")
+    async with house(place, forks=True) as runtime:
+        one = await runtime.start(both())
+        for word in "ab":
+            one = await runtime.answer(one.session_id, word)
+        early = await runtime.fork(
+            one.session_id, at=_step_of(await runtime.store.load(one.session_id), "b"), answer="B"
+        )
+        late = await runtime.fork(early.session_id)
+        ends = [await to_the_end(runtime, status, word) for status, word in ((late, "z"), (early, "y"), (one, "x"))]
+    assert [end.result[0] for end in ends] == [["a", "B", "z"], ["a", "B", "y"], ["a", "b", "x"]]
+    assert [end.result[1:] for end in ends] == [[3.0, ["count", "list"]]] * 3
+
+
+def _step_of(record, word):
+    return next(one.n for one in record.deliveries if [answer.value for answer in one.answers] == [word])
+
+
 async def test_children_wait_for_nobody_and_survive_a_restart(place):
     """alc.fork: partial answers, each child by itself, across processes."""
     for name in ("fast", "slow"):

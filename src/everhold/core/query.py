@@ -23,6 +23,7 @@ QueryId = NewType("QueryId", str)
 
 MAX_TOKENS: Final = 1024
 _ID: Final = re.compile(r"q-(0|[1-9][0-9]{0,17})")
+_OWN_SPACE: Final = re.compile(r"fork-s-[0-9a-f]{16}-[0-9a-f]{24}-(.+)", re.DOTALL)
 
 
 class Kind(StrEnum):
@@ -120,6 +121,17 @@ def number(query_id: str) -> int | None:
     return None if found is None else int(found[1])
 
 
+def own_space(session_id: str, path: str) -> str:
+    """The namespace of durable values that one part of one session sees, and nobody else."""
+    return f"fork-{session_id}-{path}"
+
+
+def inherited_space(namespace: str, session_id: str) -> str | None:
+    """What such a namespace of another session is called in this one; None if it is not such a one."""
+    found = _OWN_SPACE.fullmatch(namespace)
+    return None if found is None else own_space(session_id, found[1])
+
+
 def reworded(recorded: Query, asked: Query) -> bool:
     """Whether the wording of a query with the same shape has changed."""
     return asked != recorded and _wording(asked) != _wording(recorded)
@@ -135,6 +147,14 @@ def _wording(query: Query) -> tuple[Any, ...]:
         query.underspecified,
         query.options,
         query.name,
-        query.args,
+        _asked_for(query),
         query.schema,
     )
+
+
+def _asked_for(query: Query) -> JSON:
+    """The arguments. A fork that asks in its own name does not ask for something else."""
+    if query.kind is not Kind.STATE or not isinstance(query.args, dict):
+        return query.args
+    namespace = str(query.args.get("in"))
+    return {**query.args, "in": inherited_space(namespace, "") or namespace}

@@ -438,7 +438,7 @@ class Runner:
         live = await rebuild(Record(birth, head, shared, [], []), self._sessions.host, recount=True)
         answers = [] if given is None else [_instead(live, given)]
         async with live.lock:
-            said = await self._sessions.branch(live, answers)
+            said = await self._sessions.branch(live, shared, answers)
             if said.outcome is None:
                 self._sessions.keep(live)
             return self._after(live, said)

@@ -198,9 +198,9 @@ class Sessions:
         self._told(live, said)
         return said
 
-    async def branch(self, live: Live, answers: list[Answer]) -> Said:
+    async def branch(self, live: Live, shared: list[Delivery], answers: list[Answer]) -> Said:
         """Give a fork its first commit. The lock is held."""
-        said = await self.stepper.branch(live, answers)
+        said = await self.stepper.branch(live, shared, answers)
         self._told(live, said)
         return said
 

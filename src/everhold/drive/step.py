@@ -228,9 +228,11 @@ class Stepper:
         head.state, way.raised = moved(head.state, Event.RETRIED), True
         return await self._begin_again(live, way, ends)
 
-    async def branch(self, live: Live, answers: list[Answer]) -> Said:
+    async def branch(self, live: Live, shared: list[Delivery], answers: list[Answer]) -> Said:
         """Give a fork its first commit: what is open is asked again in its own name, except what is answered."""
-        way = Way(live.head.updated_at, [], live.birth, Said([], [], None, []))
+        values = Values(self._store)
+        await values.inherit(shared, live.id)
+        way = Way(live.head.updated_at, [], live.birth, Said([], [], None, []), values=values)
         way.said.asked = [entry.query for entry in live.opened.values()]
         live.before = {query.q for query in way.said.asked if query.kind is Kind.CALL}
         return await self._begin_again(live, way, answers)

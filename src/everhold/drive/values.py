@@ -6,10 +6,19 @@ if nobody has written it meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
 from everhold.core.codec import JSON
 from everhold.core.errors import BadValue
-from everhold.core.query import Query
+from everhold.core.journal import Delivery
+from everhold.core.query import Kind, Query, inherited_space
 from everhold.ports.store import Store, Write
+
+_READING: Final = frozenset({"get", "keys", "scan"})
 
 
 class Values:
@@ -41,6 +50,14 @@ class Values:
                 return found is None
             case _:
                 return self._incr(place, found, *given)
+
+    async def inherit(self, shared: Iterable[Delivery], session_id: str) -> None:
+        """Write for a fork what parts of the session it comes from had written for themselves by then."""
+        for query in (query for delivery in shared for query in delivery.asked if query.kind is Kind.STATE):
+            namespace = inherited_space(query.args["in"], session_id)
+            if namespace is not None and query.args["do"] not in _READING:
+                with suppress(BadValue):  # it was refused then, too
+                    await self.answer(msgspec.structs.replace(query, args={**query.args, "in": namespace}))
 
     async def _found(self, place: tuple[str, str]) -> list[JSON] | None:
         if place not in self._seen:

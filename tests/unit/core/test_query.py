@@ -5,7 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everhold.core.query import ANSWERABLE, EFFECTS, FOR_PEOPLE, Answer, Kind, Query, Rerun, number, reworded
+from everhold.core.query import (
+    ANSWERABLE,
+    EFFECTS,
+    FOR_PEOPLE,
+    Answer,
+    Kind,
+    Query,
+    Rerun,
+    inherited_space,
+    number,
+    own_space,
+    reworded,
+)
+from everhold.core.session import mint
 
 ASKED = Query(3, "0.1:2", "Which owl?", options={"temperature": 0.5})
 
@@ -96,6 +109,29 @@ def test_other_words(change):
 def test_the_same_words(change):
     """Who is asked, until when, and what happens otherwise is not wording."""
     assert not reworded(ASKED, msgspec.structs.replace(ASKED, **change))
+
+
+ONE, FORK = mint(1.5, 7), mint(2.5, 8)
+
+
+def test_a_namespace_of_one_session_has_its_like_in_a_fork():
+    assert inherited_space(own_space(ONE, "0.1"), FORK) == own_space(FORK, "0.1")
+    assert inherited_space("default", FORK) is None
+
+
+@pytest.mark.parametrize(
+    ("recorded", "asked", "is_reworded"),
+    [
+        (own_space(ONE, "0.1"), own_space(FORK, "0.1"), False),
+        (own_space(ONE, "0.1"), own_space(FORK, "0.2"), True),
+        (own_space(ONE, "0.1"), "default", True),
+        ("default", "mine", True),
+    ],
+)
+def test_a_fork_asks_for_values_in_its_own_name(recorded, asked, is_reworded):
+    """It asks for the same, in a namespace that is its own."""
+    old, new = (Query(0, "0:0", kind=Kind.STATE, args={"in": one, "do": "keys"}, to=one) for one in (recorded, asked))
+    assert reworded(old, new) is is_reworded
 
 
 def test_who_may_answer():

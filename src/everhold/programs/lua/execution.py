@@ -26,7 +26,7 @@ from everhold.core.errors import AfterCancel, BudgetExceeded, Overtaken, Spinnin
 from everhold.core.journal import Notes, Reply
 from everhold.core.log import LOGGED, LogEntry, Progress
 from everhold.core.metrics import Metrics
-from everhold.core.query import MAX_TOKENS, Answer, Kind, Query
+from everhold.core.query import MAX_TOKENS, Answer, Kind, Query, own_space
 from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.ports.program import Call
@@ -354,7 +354,7 @@ class LuaExecution:
         for place, name in enumerate(names):
             path = f"{strand.path}.{strand.made}"
             strand.made += 1
-            child = self._strand(path, f"fork-{self.birth.id}-{path}", memory, fork, name.decode(), place)
+            child = self._strand(path, own_space(self.birth.id, path), memory, fork, name.decode(), place)
             child.vm.begin(self.birth.created_at, b"package", name, None, None, ctx)
             fork.children.append(child)
             fork.results.append(b"")
