@@ -509,6 +509,36 @@ async def test_a_pooler_in_between(postgres, caplog):
     assert "does not deliver notifications" in caplog.text
 
 
+async def test_notifications_that_did_not_arrive_at_first(postgres, caplog, monkeypatch):
+    """A server that was slow as a process began is asked again: nobody looks three times a second for life."""
+    fresh(postgres)
+    monkeypatch.setattr("everhold.stores.postgres.hear.AGAIN", 0.05)
+    async with (
+        Wire(postgres.port) as wire,
+        opened(PostgresStore(wire.url)) as one,
+        opened(PostgresStore(wire.url)) as two,
+    ):
+        wire.deaf, woken = True, asyncio.Event()
+        one.listen(woken.set)
+        await _until(lambda: one.stats()["hears"] == "by looking")
+        await begin(two, "s-1")
+        await in_time(woken.wait())
+        wire.deaf = False
+        await _until(lambda: one.stats()["hears"] == "by notifications")
+        woken.clear()
+        await begin(two, "s-2")
+        await in_time(woken.wait())
+    assert caplog.text.count("does not deliver notifications") == 1
+
+
+async def _until(done):
+    for _ in range(600):
+        if done():
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("it did not happen within a minute")
+
+
 @pytest.mark.parametrize("light", [False, True])
 async def test_a_large_text_with_nul(postgres, light):
     """A large text with signs that SQL cannot hold is kept as given, and the views can be read beside it."""

@@ -17,6 +17,7 @@ class Wire:
         self._writers: set[asyncio.StreamWriter] = set()
         self.open = True  # else who connects is turned away
         self.lost = asyncio.Event()
+        self.deaf = False  # whether notifications are lost
 
     def lose(self, what: bytes, *, landed: bool) -> None:
         """Cut the line that sends this, once: before the server gets it, or after, when its answer comes."""
@@ -88,7 +89,7 @@ class Wire:
                 if mute.is_set():
                     if data[-6:-1] == b"Z\0\0\0\5":  # the server is ready for the next: the transaction has ended
                         return
-                else:
+                elif not (self.deaf and data[:1] == b"A"):  # a notification comes alone to who listens
                     writer.write(data)
         except ConnectionError:
             pass

@@ -6,7 +6,7 @@ Rules
      notify wait for each other.) A telling alone does not wait for the disk: what it tells of has landed.
   2. `changed` reads the counts of the others, so that nothing depends on a notification that was missed.
   3. Where notifications do not arrive (a pooler in transaction mode), the counts are read a few times a second, and a
-     warning says so.
+     warning says so. A server that was slow looks the same at first: every `AGAIN` seconds it is tried once more.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ BURST: Final = 4
 POLL_EVERY: Final = 0.3
 #: Seconds after which a notification of one's own counts as never to come.
 TEST: Final = 2.0
+#: Seconds until it is tried again whether notifications arrive.
+AGAIN: Final = 300.0
 #: Seconds between two looks of somebody who is told.
 LOOK_EVERY: Final = 5.0
 
@@ -58,6 +60,7 @@ class Ear:
         self._seen = (0, 0)
         self._wake: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
         self.hears = "when asked"
 
     async def open(self) -> None:
@@ -138,24 +141,34 @@ class Ear:
         return LOOK_EVERY
 
     async def _listen(self) -> None:
-        while True:
-            line: Line | None = None
-            try:
-                line = await self._lines.connect()
-                await line.execute(f'LISTEN "{self._channel}"')
-                self._woken()  # what was written before is not announced any more
-                if not await self._arrives(line):
-                    break
-                self.hears = "by notifications"
-                async for notify in line.notifies():
-                    if notify.payload != self._id:
-                        self._woken()
-            except (psycopg.Error, EverholdError, Lost):
-                await asyncio.sleep(0.1)  # `connect` has its own pauses
-            finally:
-                if line is not None:
-                    await line.close()
-        await self._poll()
+        try:
+            while True:
+                if not await self._heard():
+                    self._polling = self._polling or asyncio.get_running_loop().create_task(self._poll())
+                    await asyncio.sleep(AGAIN)
+        finally:
+            await self._look_no_more()
+
+    async def _heard(self) -> bool:
+        """Hear the others for as long as a line lasts; False if nothing arrives on it."""
+        line: Line | None = None
+        try:
+            line = await self._lines.connect()
+            await line.execute(f'LISTEN "{self._channel}"')
+            self._woken()  # what was written before is not announced any more
+            if not await self._arrives(line):
+                return False
+            await self._look_no_more()
+            self.hears = "by notifications"
+            async for notify in line.notifies():
+                if notify.payload != self._id:
+                    self._woken()
+        except (psycopg.Error, EverholdError, Lost):
+            await asyncio.sleep(0.1)  # `connect` has its own pauses
+        finally:
+            if line is not None:
+                await line.close()
+        return True
 
     async def _arrives(self, line: Line) -> bool:
         """Whether a notification of one's own comes back."""
@@ -189,6 +202,12 @@ class Ear:
             if found != seen:
                 seen = found
                 self._woken()
+
+    async def _look_no_more(self) -> None:
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
+            self._polling = None
 
     def _woken(self) -> None:
         if self._wake is not None:
