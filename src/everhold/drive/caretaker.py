@@ -34,6 +34,8 @@ AT_ONCE: Final = 100
 #: How many times longer than a look takes the news of others can wait for the next one, and seconds at most.
 PEACE: Final = 10
 LONGEST: Final = 0.05
+#: Seconds between two looks at what is urgent, at least.
+SHORTEST: Final = 0.005
 #: Seconds between two tries to reach a store that is away, at most.
 PATIENCE: Final = 5.0
 #: Seconds after which the row of a worker that died is forgotten.
@@ -86,6 +88,8 @@ class Caretaker:
         self.living: frozenset[str] = frozenset()  # who lived when it was looked
         self._vigil = Vigil(self._poked.set)
         self.chores: list[Chore] = []
+        self.urgent: list[Chore] = []  # those that are seen to at once when others tell of something
+        self._seen_to = 0.0  # when that was
         self.crew: Crew | None = None
         self._tasks: list[asyncio.Task[None]] = []
         sessions.poke = self.poke
@@ -151,9 +155,9 @@ class Caretaker:
                 if not sessions.awaited.is_set():
                     continue
                 patience = sessions.store.listen(self._hear)
-            self._heard.clear()
             try:
-                if await sessions.store.changed():
+                if self._heard.is_set() or await sessions.store.changed():
+                    self._heard.clear()
                     sessions.changed()
             except EverholdError as error:
                 log.warning("other processes are not heard: %s", error)
@@ -203,34 +207,52 @@ class Caretaker:
         now, moments = self._clock.now(), [at for at in (due, self._death) if at is not None]
         if any(at < now for at in moments):  # it came after the last look, or while that was under way
             return True
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(each.wait()) for each in (self._poked, self._heard)]
-        waits += [asyncio.ensure_future(self._clock.sleep(at - now + 0.0005)) for at in moments]
+        sleeps = [self._clock.sleep(at - now + 0.0005) for at in moments]
         patience = min(LOOK_EVERY, self._look_every) if self._vigil.blind else self._look_every
-        try:
-            done, _ = await asyncio.wait(waits, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        if done and not self._heard.is_set():
+        woken = await self._woken(patience, *sleeps)
+        if woken and not self._heard.is_set():
             return True
-        self._heard.clear()
-        if await self._sessions.store.changed():
-            self._sessions.changed()
+        if self._heard.is_set() or await self._sessions.store.changed():
             await self._in_peace(due)
             return True
-        if done or (self._vigil.blind and self._vigil.ended()):
+        if self._vigil.blind and self._vigil.ended():
             return True
         return self._clock.now() >= self._looked + self._leases.timings.ttl / 2  # time alone may have freed something
 
+    async def _woken(self, timeout: float, *sleeps: Awaitable[None]) -> bool:
+        """Wait until somebody calls, others tell of something, or a sleep is over; returns whether it was in time."""
+        waits = [asyncio.ensure_future(each) for each in (self._poked.wait(), self._heard.wait(), *sleeps)]
+        try:
+            done, _ = await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            return bool(done)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
     async def _in_peace(self, due: float | None) -> None:
-        """Leave time for work between two looks, however much others tell; not beyond what is due, or called for."""
-        left = self._rested - asyncio.get_running_loop().time()
-        if due is not None:
-            left = min(left, due - self._clock.now())
-        if left > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._poked.wait()
+        """Leave time for work between two looks, however much others tell; not beyond what is due, or called for.
+
+        Whoever waits for a session is told meanwhile, and what cannot wait is seen to.
+        """
+        while True:
+            self._heard.clear()
+            self._sessions.changed()
+            left = self._rested - asyncio.get_running_loop().time()
+            if due is not None:
+                left = min(left, due - self._clock.now())
+            if left <= 0:
+                return
+            await self._see_to_urgent()
+            if not await self._woken(left) or self._poked.is_set():
+                return
+
+    async def _see_to_urgent(self) -> None:
+        """What others tell of is seen to at once, but not all the time."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._seen_to + SHORTEST - loop.time())
+        self._seen_to = loop.time()
+        for chore in self.urgent:
+            await self._see_to(chore, self._clock.now())
 
     async def _due(self) -> float | None:
         """The earliest moment since the last look at which anything moves by itself: before, it could not move here."""
@@ -240,11 +262,21 @@ class Caretaker:
 
     async def move(self) -> bool:
         """Move the sessions whose time has come; returns whether to look again at once."""
-        store, began = self._sessions.store, asyncio.get_running_loop().time()
         self._looked = now = self._clock.now()
+        loop = asyncio.get_running_loop()
+        urgent = [loop.create_task(self._see_to(chore, now)) for chore in self.urgent]
+        try:
+            moved = await self._look(now)
+            return any([await task for task in urgent]) or moved
+        finally:
+            for task in urgent:
+                task.cancel()
+
+    async def _look(self, now: float) -> bool:
+        store, began = self._sessions.store, asyncio.get_running_loop().time()
         found = await self._dispatch.census()
         self.living = found.living
-        await self._bury(found)
+        buried = await self._bury(found)
         self._death = None if found.next is None else self._clock.now() + max(found.next, 0.0)
         self._vigil.watch(found.near)
         orphans = await store.orphans(set(found.living))
@@ -269,7 +301,7 @@ class Caretaker:
                 moved = await self._alone(session_id, act) or moved
         for chore in self.chores:
             moved = await self._see_to(chore, now) or moved
-        return moved
+        return moved or buried  # what they held is free
 
     def _learn(self) -> None:
         """What did not move may do so with a program that is known only now."""
@@ -294,15 +326,17 @@ class Caretaker:
             log.exception("the caretaker stumbled")
             return False
 
-    async def _bury(self, found: Census) -> None:
-        """Release what the dead hold, and forget those who died long ago."""
+    async def _bury(self, found: Census) -> bool:
+        """Release what the dead hold, and forget those who died long ago; returns whether anything was released."""
         self._buried &= {worker.id for worker in found.dead}
+        before = len(self._buried)
         for worker in found.dead:
             if worker.id not in self._buried and not worker.expired:  # else its leases have ended with it
                 self._buried.add(worker.id)
                 await self._sessions.store.leave(owner(worker))
             if worker.age > MOURNING:
                 await self._sessions.store.release(worker.id)
+        return len(self._buried) > before
 
     # ---- moving one
 

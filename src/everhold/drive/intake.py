@@ -111,8 +111,8 @@ class Drain:
         if not tasks:
             return False
         done, _ = await asyncio.wait(tasks)
-        behind = len(ready) == LOOK + known and len(self._vain) > known  # those that nothing enters hide others
-        return behind or any(not task.cancelled() and task.result() for task in done)
+        entered = any(not task.cancelled() and task.result() for task in done)
+        return len(ready) == LOOK + known and (entered or len(self._vain) > known)  # there may be others behind them
 
     async def _still(self, ready: Sequence[str]) -> set[str]:
         """Those of them that nothing could enter, and to which nothing has happened since."""
