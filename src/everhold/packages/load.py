@@ -5,6 +5,8 @@ Rules
   2. The programs of a file are known as `<absolute path>:<function>`, just as when the file runs as a script.
   3. What fails to load leaves nothing behind: no module, no program, no folder on the path.
   4. Code that is loaded to find a program starts no session: see `refuse_while_loading`.
+  5. It is loaded where everything else runs, as its author's own import would be: much that people import is not made
+     for another thread. Whatever takes longer than `SLOW` seconds is named in the log while it does.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import logging
 import re
 import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
@@ -27,6 +30,13 @@ from typing import Final
 from everhold.core.errors import EverholdError, NotAProgram, RunsOnImport, UnknownProgram
 from everhold.ports.program import REGISTRY, Program, register
 
+log = logging.getLogger("everhold")
+
+#: Seconds after which somebody is told what everybody waits for.
+SLOW: Final = 3.0
+_WAITING: Final = (
+    "everything in this process waits for %s, which takes long to load: let it connect, read and compute in functions"
+)
 _GUARD: Final = "Put the lines that run something under `if __name__ == '__main__':`."
 _NESTED: Final = re.compile(r"from a running event loop|loop is already running|another loop is running")
 _lock: Final = threading.RLock()  # one file at a time puts its folder on the path
@@ -178,7 +188,8 @@ def _careful(ref: str, what: str, name: str) -> Iterator[None]:
     loading, before = _Loading(what), set(REGISTRY)
     token = _now.set(loading)
     try:
-        yield
+        with nullcontext() if name in sys.modules else _watched(what):
+            yield
         if loading.refused:  # and the code went on in spite of it
             raise RunsOnImport(what)
     except (Exception, SystemExit) as error:
@@ -193,6 +204,18 @@ def _careful(ref: str, what: str, name: str) -> Iterator[None]:
     finally:
         loading.over = True
         _now.reset(token)
+
+
+@contextmanager
+def _watched(what: str) -> Iterator[None]:
+    """Say what everybody waits for, if that takes long: it may never end."""
+    timer = threading.Timer(SLOW, log.warning, (_WAITING, what))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _forget(name: str, before: set[tuple[str, int]]) -> None:

@@ -1,6 +1,8 @@
 """Programs are found by what people and stored sessions call them."""
 
+import logging
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -384,6 +386,36 @@ def test_an_interrupt_is_not_an_error_of_the_program(write):
         find("stopped.py:refund")
 
     assert set(REGISTRY) == registry
+
+
+SLOW = """
+import time
+from pathlib import Path
+end = time.monotonic() + 60
+while not Path("told").exists() and time.monotonic() < end:
+    time.sleep(0.01)
+"""
+
+
+class _Telling(logging.Handler):
+    def emit(self, record):
+        Path("told").write_text(record.getMessage())
+
+
+@pytest.mark.parametrize("ref", ["slow.py:refund", "slow:refund"])
+def test_what_takes_long_to_load_is_named_while_it_does(ref, write, here, monkeypatch):
+    """The module ends when somebody was told that everybody waits for it."""
+    write("slow.py", SLOW + ONE)
+    monkeypatch.setattr("everhold.packages.load.SLOW", 0.05)
+    handler = _Telling()
+    logging.getLogger("everhold").addHandler(handler)
+    try:
+        assert find(ref).name == "refund"
+    finally:
+        logging.getLogger("everhold").removeHandler(handler)
+
+    what = str(here / "slow.py") if ref.startswith("slow.py") else "slow"
+    assert Path("told").read_text().startswith(f"everything in this process waits for {what}, which takes long to load")
 
 
 def test_a_near_miss_is_offered(write):
