@@ -20,11 +20,12 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
+
+import msgspec
 
 from everhold.core.errors import EverholdError, NotAProgram, UnknownProgram, VersionMissing
 from everhold.packages import load, strategies
@@ -42,8 +43,7 @@ _NOWHERE: Final = Folders()
 AnyProgram = Program[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What can be found by name, and what kept the rest from being found."""
 
     programs: tuple[AnyProgram, ...]

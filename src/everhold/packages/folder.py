@@ -10,8 +10,9 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from everhold.packages.meta import meta
 from everhold.programs.lua.program import LuaProgram
@@ -20,8 +21,7 @@ from everhold.programs.lua.root import MAIN, NAME, Root
 __all__ = ["MAIN", "Folders", "home_of", "package", "packages"]
 
 
-@dataclass(frozen=True, slots=True)
-class Folders:
+class Folders(msgspec.Struct, frozen=True):
     """Where Lua packages are looked for, in this order."""
 
     own: tuple[Path | Root, ...] = ()  # the project's: pinned packages, packages_path, packages/ beside the settings

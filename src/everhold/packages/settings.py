@@ -20,10 +20,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from everhold.core.errors import BadSetting
 from everhold.packages.find import absolute
@@ -43,8 +44,7 @@ DEFAULT: Final = "the user's data folder"
 _PLACES: Final = ("LOCALAPPDATA",) if os.name == "nt" else ("HOME", "XDG_DATA_HOME")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What was found, and where."""
 
     database: str  # a full address: sqlite:////abs/olute.db, memory://, postgresql://…
@@ -56,8 +56,8 @@ class Settings:
     packages_path: tuple[Path, ...] = ()
     start: Path | None = None  # where the settings were looked for
     tell: tuple[Mapping[str, Any], ...] = ()
-    retention: Mapping[str, Any] = field(default_factory=dict)
-    worker: Mapping[str, Any] = field(default_factory=dict)
+    retention: Mapping[str, Any] = {}
+    worker: Mapping[str, Any] = {}
 
     @property
     def folders(self) -> Folders:

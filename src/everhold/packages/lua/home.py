@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from everhold.core.errors import BadPackage, BadSetting
 from everhold.packages import settings
@@ -35,8 +36,7 @@ UNHEEDED: Final = {
 Env = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(msgspec.Struct, frozen=True):
     """The folder in which everything is that belongs to the user and not to a project."""
 
     root: Path

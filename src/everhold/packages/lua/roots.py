@@ -12,8 +12,9 @@ there is not found elsewhere: another version is never taken in its place.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from everhold.packages.lua.home import Env, Home, home, is_strict, packages_path, project_root
 from everhold.packages.lua.project import Locked, Project
@@ -24,8 +25,7 @@ from everhold.programs.lua.root import MAIN, Root
 SHORT = 12  # letters of a revision in the name of its folder
 
 
-@dataclass(frozen=True, slots=True)
-class Roots:
+class Roots(msgspec.Struct, frozen=True):
     """What is looked through for a project, or for none."""
 
     pinned: tuple[Root, ...]

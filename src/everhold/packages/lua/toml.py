@@ -11,8 +11,9 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _ELSEWHERE: Final = "the entry stands there in a form that cannot be edited"
@@ -20,8 +21,7 @@ _ELSEWHERE: Final = "the entry stands there in a form that cannot be edited"
 Path = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Statement:
+class _Statement(msgspec.Struct, frozen=True):
     begin: int  # its first line
     end: int  # the line after its last
     path: Path  # what it is about; empty for blank lines and comments

@@ -7,7 +7,6 @@ The cost is a function of the arguments. It counts *answers* (how many questions
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from inspect import Parameter as Named
 from typing import Annotated, Any, Final
 
@@ -78,8 +77,7 @@ class Parameter(msgspec.Struct, frozen=True):
     default: JSON = None
 
 
-@dataclass(frozen=True, slots=True)
-class Strategy:
+class Strategy(msgspec.Struct, frozen=True):
     """A program that makes a model's answer better, with what one has to know to choose it."""
 
     program: Program[Any, Any]

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 MAIN: Final = "init.lua"
 #: What a package may be called.
@@ -27,8 +28,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _TEXT: Final = re.compile(rf"(?P<strict>!?)(?:(?P<name>{NAME.pattern})=)?(?P<folder>/.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a module may be."""
 
     file: Path
@@ -36,8 +36,7 @@ class Place:
     package: Path  # the folder, or the only file, of its package
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(msgspec.Struct, frozen=True):
     folder: Path
     name: str = ""  # chosen for the package that this folder is; empty for a folder of packages
     strict: bool = False
