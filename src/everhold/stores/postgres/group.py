@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from secrets import randbits
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -63,7 +63,17 @@ SWEEP: Final = "DELETE FROM everhold.receipt WHERE at < now() - interval '1 hour
 
 _UNKNOWN: Final = "Whether it landed is not known; the same call again is safe: it never happens twice."
 
-Telling = Callable[[], tuple[str, tuple[Any, ...]] | None]
+
+class Telling(Protocol):
+    """A statement that tells other processes, when it is time to; see `Ear.telling`."""
+
+    def __call__(self, *, soon: bool) -> tuple[str, tuple[Any, ...]] | None: ...
+
+
+class Later(Protocol):
+    """Tells them, of what has landed without; see `Ear.later`."""
+
+    def __call__(self, *, soon: bool) -> None: ...
 
 
 class Group:
@@ -76,15 +86,14 @@ class Group:
         *,
         durability: str,
         telling: Telling,
-        later: Callable[[], None],
+        later: Later,
         time: Callable[[], Callable[[], float] | None],
     ) -> None:
         self._lines = lines
         self._schema = schema
         self._where = lines.where
         self._durability = durability
-        self._telling = telling  # a statement that tells other processes, when it is time to
-        self._later = later  # tells them soon, of what has landed without
+        self._telling, self._later = telling, later
         self._time = time  # the clock, if it is not the server's
         self._queue: list[Landing] = []
         self._wake = asyncio.Event()
@@ -268,25 +277,25 @@ class Group:
         if len(batch) == 1 and (batch[0].step is None or batch[0].is_light):
             one = batch[0]
             act = (self._light, one.light) if one.is_light else (self._land, one.full)
-            (cursor,) = await self._transaction(line, [act], durable)
+            (cursor,) = await self._transaction(line, [act], durable, one.soon)
             return [cursor.rowcount if one.is_light else (await cursor.fetchall())[0][0]]
         stepping = [one for one in batch if one.step is not None]
         full = [one for one in batch if one.step is None]
         acts = [(self._steps, (steps(stepping),))] if stepping else []
         acts += [(self._land_many, (many_full(full),))] if full else []
-        cursors = await self._transaction(line, acts, durable)
+        cursors = await self._transaction(line, acts, durable, any(one.soon for one in batch))
         moved = {ref for (ref,) in await cursors[0].fetchall()} if stepping else set()
         said = dict(await cursors[-1].fetchall()) if full else {}
         return [said[one.full[0]] if one.step is None else int(one.ref in moved) for one in batch]
 
     async def _transaction(
-        self, line: Line, acts: list[tuple[str, tuple[Any, ...]]], durable: bool
+        self, line: Line, acts: list[tuple[str, tuple[Any, ...]]], durable: bool, soon: bool
     ) -> list[psycopg.AsyncCursor[Any]]:
         local = self._lines.pooled or (durable and self._durability != "power")
-        telling = self._telling()
+        telling = self._telling(soon=soon)
         if len(acts) == 1 and telling is None and not local:
             cursors = [await line.execute(*acts[0])]
-            self._later()
+            self._later(soon=soon)
             return cursors
         async with line.pipeline():
             await line.execute("BEGIN")
@@ -297,7 +306,7 @@ class Group:
                 await line.execute(*telling)
             await line.execute("COMMIT")
         if telling is None:
-            self._later()
+            self._later(soon=soon)
         return cursors
 
     async def _posted(self, line: Line, one: Landing) -> Any:
@@ -308,14 +317,14 @@ class Group:
             ids = list(one.posts)
             cursor = await line.execute(named(_OTHERS, self._schema), (ids, one.full[1]))
         heads = self._readers(one, await cursor.fetchall())
-        telling = self._telling()
+        telling = self._telling(soon=one.soon)
         async with line.pipeline():
             cursor = await line.execute(self._land, one.addressed(heads))
             if telling is not None:
                 await line.execute(*telling)
             await line.execute("COMMIT")
         if telling is None:
-            self._later()
+            self._later(soon=one.soon)
         return (await cursor.fetchall())[0][0]
 
     async def _acted(self, line: Line, one: Landing, act: Callable[[Intake], object], change: Change) -> None:
@@ -346,11 +355,11 @@ class Group:
             raise one.refusal(refused)
         _, intake = self._sound(lambda: read_intake(change.id, rows, self._time(), change.named))
         act(intake)
-        telling = self._telling()
+        telling = self._telling(soon=one.soon)
         told = [] if telling is None else [telling]
         await land(line, self._schema, {ref: intake}, told)
         if telling is None:
-            self._later()
+            self._later(soon=one.soon)
 
     def _readers(self, one: Landing, rows: Rows) -> dict[str, Head]:
         """The heads of other sessions that get a letter."""

@@ -1,9 +1,9 @@
 """Hearing that another process has written, and telling the others: NOTIFY, a count beside it, and a look now and then.
 
 Rules
-  1. A process tells the others in the transaction of a commit, but at most every `QUIET` seconds, after a pause `BURST`
-     times in a row; what it writes in between is told when it has landed and that time is over. (Transactions that
-     notify wait for each other.) A telling alone does not wait for the disk: what it tells of has landed.
+  1. A process tells the others in the transaction of a commit, but at most every `QUIET` seconds, or `HASTE` where
+     somebody may wait for it; what it writes in between is told when it has landed and that time is over. (Transactions
+     that notify wait for each other.) A telling alone does not wait for the disk: what it tells of has landed.
   2. `changed` reads the counts of the others, so that nothing depends on a notification that was missed.
   3. Where notifications do not arrive (a pooler in transaction mode), the counts are read a few times a second, and a
      warning says so. A server that was slow looks the same at first: every `AGAIN` seconds it is tried once more.
@@ -27,7 +27,7 @@ from everhold.stores.postgres.line import Line, Lines, Lost
 log = logging.getLogger("everhold")
 
 QUIET: Final = 0.02
-BURST: Final = 4
+HASTE: Final = 0.005
 POLL_EVERY: Final = 0.3
 #: Seconds after which a notification of one's own counts as never to come.
 TEST: Final = 2.0
@@ -54,9 +54,9 @@ class Ear:
         self._channel = f"everhold_{schema}"
         self._tell, self._tell_alone = (named(_TELL.format(more=more), schema) for more in ("", _IN_PASSING))
         self._counts, self._forget = named(_COUNTS, schema), named(_FORGET, schema)
-        self._next = 0.0  # when the next telling may be
+        self._told = 0.0
         self._later: asyncio.Task[None] | None = None
-        self._untold = False  # whether something landed that nobody was told of
+        self._untold = self._soon = False  # whether something landed that nobody was told of, and somebody may wait for
         self._seen = (0, 0)
         self._wake: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -87,36 +87,35 @@ class Ear:
 
     # ---- telling
 
-    def telling(self) -> tuple[str, tuple[Any, ...]] | None:
+    def telling(self, *, soon: bool = True) -> tuple[str, tuple[Any, ...]] | None:
         """A statement for the transaction that is about to be sent; None if it is too early: `later` when it landed."""
-        if asyncio.get_running_loop().time() < self._next:
+        now = asyncio.get_running_loop().time()
+        if now - self._told < (HASTE if soon else QUIET):
             return None
-        self._count()
+        self._told = now
         return self._tell, (self._id, self._channel)
 
-    def _count(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self._next = max(self._next, now - QUIET * (BURST - 1)) + QUIET
-
-    def later(self) -> None:
-        """Tell soon that something has landed."""
-        self._untold = True
+    def later(self, *, soon: bool = True) -> None:
+        """Tell soon, or in a while, that something has landed."""
+        self._untold, self._soon = True, self._soon or soon
         if self._later is None or self._later.done():
             self._later = asyncio.get_running_loop().create_task(self._tell_later())
 
     async def tell(self, line: Line) -> None:
         """Tell the others, with the transaction that is under way."""
-        self._count()
+        self._told = asyncio.get_running_loop().time()
         await line.execute(self._tell, (self._id, self._channel))
 
     async def _tell_now(self, line: Line) -> None:
-        self._count()
+        self._told = asyncio.get_running_loop().time()
         await line.execute(self._tell_alone, (self._id, self._channel))
 
     async def _tell_later(self) -> None:
+        loop = asyncio.get_running_loop()
         while self._untold:
-            await asyncio.sleep(self._next - asyncio.get_running_loop().time())
-            self._untold = False  # what lands while this is told is told once more
+            while (left := self._told + (HASTE if self._soon else QUIET) - loop.time()) > 0:
+                await asyncio.sleep(min(left, HASTE))  # it may have become urgent
+            self._untold = self._soon = False  # what lands while this is told is told once more
             try:
                 await self._lines.insisting(self._tell_now)
             except EverholdError as error:

@@ -17,7 +17,7 @@ from everhold.core.codec import dumps, seal
 from everhold.core.errors import EverholdError, KeyConflict, Overtaken, UnknownSession
 from everhold.core.journal import Delivery, encode
 from everhold.core.journal import seal as delivery_seal
-from everhold.core.session import Birth, Event, Head, moved
+from everhold.core.session import Birth, Event, Head, State, moved
 from everhold.ports.store import Change, Letter
 from everhold.stores.postgres.address import kept, read
 from everhold.stores.sealed import head_seal
@@ -74,6 +74,7 @@ class Landing:
         "is_light",
         "posts",
         "since",
+        "soon",
         "step",
         "tried",
     )
@@ -83,6 +84,8 @@ class Landing:
         self.births = births
         self.fence = fence
         self.durable = change.durable
+        #: Whether others may wait for it: more than that this process goes on to work on the session.
+        self.soon = change.head.state is not State.RUNNING or bool(births or change.letters or change.notices)
         self.tried = False  # sent before, on a line that broke
         self.since = 0.0
         self.done: asyncio.Future[None] | None = None

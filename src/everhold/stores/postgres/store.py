@@ -160,7 +160,7 @@ class PostgresStore(Lanes, Upkeep):
         return await self._insisting(act)
 
     async def inbox(
-        self, *, kind: Kind | None, to: str | None, limit: int
+        self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
     ) -> builtins.list[tuple[Birth, Query, float]]:
         whom = None if to is None else kept(to)
 
@@ -174,6 +174,7 @@ class PostgresStore(Lanes, Upkeep):
             return found
 
         found = await self._insisting(act)
+        found = [one for one in found if one[1].kind is not Kind.SIGNAL or one[1].name != without]
         found.sort(key=lambda entry: (entry[2], entry[0].created_at, entry[0].id, entry[1].q))
         return found[:limit]
 
