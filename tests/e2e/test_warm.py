@@ -63,3 +63,9 @@ def test_who_is_killed_takes_the_fork_along(end: Callable[[subprocess.Popen[str]
     assert process.wait(250) == -(signal.SIGKILL if end is subprocess.Popen.kill else signal.SIGTERM)
     process.stdout.close()
     assert not Path(f"/proc/{fork}/exe").exists()
+
+
+def test_a_signal_to_its_group_reaches_nobody_else() -> None:
+    """Else a command that signals those around it would end the tests."""
+    command = [*start.python(), "-c", "import os; print(os.getpgrp() == os.getpid())"]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=250).stdout == "True\n"

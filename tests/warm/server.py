@@ -95,7 +95,8 @@ def _say(wire: socket.socket, number: int) -> None:
 
 
 def become(asked: Asked) -> None:
-    """Be the process that was asked for."""
+    """Be the process that was asked for, in a group of its own: what it sends to its group is not for the tests."""
+    os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     fcntl.fcntl(asked.wire, fcntl.F_SETOWN, os.getpid())
