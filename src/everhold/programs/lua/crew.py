@@ -267,7 +267,7 @@ class Worker:
         limit, age = self.pool.limits.wall, now - self.since
         if age > self.pool.patience and self._queue:
             self._send_away(Busy())
-        if age > limit and (age > 5 * limit or processor(self.process.pid) - self._spent >= limit):
+        if age > limit and (age > 5 * limit * self.pool.crowd or processor(self.process.pid) - self._spent >= limit):
             self.end(Overtime(self._replies))
 
     def _ended(self) -> None:

@@ -5,7 +5,8 @@ Rules
   2. Whoever finds its worker busy with one advance for longer than `patience` gets `Busy`, and begins elsewhere. A
      queue that moves is no reason.
   3. An advance that takes longer than the limit allows is killed with its worker. Time counts only as far as the
-     worker had a processor, so that a crowded machine makes nobody guilty; five times the limit ends it anyway.
+     worker had a processor, so that a crowded machine makes nobody guilty; five times the limit ends it anyway,
+     and in a `crowd` of ours that much later.
   4. There are, or soon will be, two workers, and an idle one; one that computes for long gets less of the processor,
      and takes no place from others: beside it another may be started, up to `CROWD` times `most`. So hostile code
      holds up nobody but itself.
@@ -75,6 +76,11 @@ class Pool:
         now = time.monotonic()
         places = sum(not worker.is_long(now) for worker in self.workers)
         return places < self._most and len(self.workers) < CROWD * self._most
+
+    @property
+    def crowd(self) -> float:
+        """How many times more compute than there are places; at least 1."""
+        return max(1.0, sum(worker.busy for worker in self.workers) / self._most)
 
     def _spare(self) -> None:
         """See to it that one is idle, and that there are two; whoever waits has it."""

@@ -250,6 +250,22 @@ async def _gone_on(host: LuaHost, one: Any) -> Reply | None:
         return None
 
 
+async def test_who_shares_the_machine_with_a_crowd_has_more_time_on_the_clock() -> None:
+    """Four where there is a place for one: who got no processor is guilty four times later."""
+    async with hosted(Limits(wall=0.2), most=1) as host:
+        pool = pool_of(host)
+        workers = [pool._start() for _ in range(4)]
+        await until(lambda: all(worker.ready for worker in workers))
+        for worker in workers:
+            os.kill(worker.process.pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        spinning = [asyncio.create_task(told(begin(host, name=f"s-{n}"), 0)) for n in range(4)]
+        done, _ = await asyncio.wait(spinning, return_when=asyncio.FIRST_COMPLETED, timeout=120)
+        assert [kind(task.result()) for task in done] == ["spinning"] * len(done) != []
+        assert time.monotonic() - begun > 4 * 5 * 0.2
+        await asyncio.gather(*spinning)
+
+
 async def test_there_are_never_more_workers_than_four_times_the_places() -> None:
     async with hosted(Limits(cpu=900.0, wall=900.0), most=1) as host:
         bomb = BOMB.removeprefix('alc.llm("ready?") ')
