@@ -71,6 +71,28 @@ async def survey(ctx: everhold.Context) -> list:
 
 
 @everhold.program
+async def boss(ctx: everhold.Context, order: str) -> bool:
+    return await ctx.approval(f"Refund {order}?")
+
+
+@everhold.program
+async def asks_the_boss(ctx: everhold.Context, order: str) -> str:
+    agreed = await ctx.spawn(boss(order))
+    other = await ctx.llm("Which order, really?")
+    return await ctx.call(send_money, other) if agreed else "declined"
+
+
+@everhold.program
+async def asks_a_child(ctx: everhold.Context) -> str:
+    return await ctx.spawn(greet()) + " and " + await ctx.llm("And you?")
+
+
+@everhold.program
+async def manager(ctx: everhold.Context, order: str) -> str:
+    return await ctx.spawn(asks_the_boss(order)) + await ctx.llm("And?")
+
+
+@everhold.program
 async def elsewhere(ctx: everhold.Context) -> bool:
     return await ctx.approval("For Alice only?", to="alice")
 

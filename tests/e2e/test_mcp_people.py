@@ -259,6 +259,42 @@ async def test_what_a_person_approved_once_is_not_carried_into_a_fork(shop):
     assert (shop / "paid").read_text() == "7\n"
 
 
+async def test_nor_is_what_was_approved_in_a_child(shop):
+    """A child's end is its parent's answer; the approval in it is as much a person's, two children deep too."""
+    async with opened(llm=lambda query: "7") as host:
+        told = await host.call("run", program="manager", args={"order": "7"}, wait=0)
+        session = told["session_id"]
+        async with everhold.open() as runtime:
+            asked = await waited_for(lambda: runtime.inbox(kind="approval"))
+            await runtime.answer(asked[0], True, by={"user": "boss"})
+        told = await host.call("status", session_id=session, wait=60)
+        assert told["result"] == "sent7"
+        middle = asked[0].session_id
+        async with everhold.open() as runtime:
+            parent = (await runtime.store.load(middle, since=-1)).birth.parent
+        for one in (session, parent, middle):
+            assert await host.refused("fork", session_id=one) == "not_allowed"
+        assert await host.refused("fork", session_id=parent, at=2, answer="8") == "not_allowed"
+        assert "in which a person decided" in host.last["error"]
+    assert (shop / "paid").read_text() == "7\n"
+
+
+async def waited_for(look):
+    while not (found := await look()):
+        await asyncio.sleep(0.05)
+    return found
+
+
+async def test_a_child_in_which_only_models_spoke_is_carried(shop):
+    async with opened(llm=lambda query: "yes") as host:
+        told = await host.call("run", program="asks_a_child", args={}, wait=60)
+        assert told["result"] == "yes and yes"
+        other = await host.call("fork", session_id=told["session_id"], at=2, answer="no", wait=60)
+        assert other["result"] == "yes and no"
+        again = await host.call("fork", session_id=other["session_id"], at=2, answer="perhaps", wait=60)
+        assert again["result"] == "yes and perhaps"
+
+
 async def test_what_a_call_returned_is_not_replaced_by_a_model(shop):
     """A fork may change what a model said, not what happened."""
     async with opened() as host:

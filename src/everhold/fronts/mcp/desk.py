@@ -30,7 +30,7 @@ from everhold.core.errors import (
 from everhold.core.journal import Delivery, open_queries
 from everhold.core.query import Kind, Query, Usage, number
 from everhold.core.status import Accepted, OpenQuery, Paused, Running, Status
-from everhold.fronts.mcp import lore, person, reply, rounds
+from everhold.fronts.mcp import family, lore, person, reply, rounds
 from everhold.fronts.mcp.follow import Pulse, Teller
 from everhold.fronts.mcp.house import House
 from everhold.fronts.mcp.tools import Again, Answers, Cancel, Catalog, Fork, Listing, Look, One, Run, Said
@@ -214,30 +214,30 @@ class Desk:
         record = await self._runtime.store.load(session_id)
         if (given.answer is not msgspec.UNSET or given.query_id is not None) and given.at is None:
             raise BadRequest("fork", "to replace an answer, say at which step it was given: at")
-        self._refuse_decided(record, given)
+        await self._refuse_decided(record, given)
         more: dict[str, Any] = {} if given.answer is msgspec.UNSET else {"answer": given.answer}
         status = await self._runtime.fork(
             session_id, at=given.at, query_id=given.query_id, title=given.title or "", wait=0, **more
         )
         return await self.settled(status, given.title or record.birth.title, seen=record.head.n, wait=given.wait)
 
-    def _refuse_decided(self, record: Record, given: Fork) -> None:
+    async def _refuse_decided(self, record: Record, given: Fork) -> None:
         """Refuse to carry, or to replace, what somebody else than a model said."""
-        asked = _asked(record.deliveries)
         last = record.head.n if given.at is None else given.at
-        for delivery in record.deliveries:
+        for delivery, _, entry in family.answered(record.deliveries):
             if delivery.n > last:
                 break
+            query = entry.query
             replaced = delivery.n == last and given.answer is not msgspec.UNSET
-            for answer in delivery.answers:
-                query = asked.get(answer.q)
-                if query is not None and (query.kind in _DECIDED or (replaced and query.kind is not Kind.LLM)):
-                    raise NotAllowed(
-                        f"step {delivery.n} holds an answer to {query.id}, a question of the kind {query.kind}:"
-                        " a tool cannot carry it into another session",
-                        f"Fork before it (at: {delivery.n - 1}, without an answer), or a person types:"
-                        f" `everhold fork {record.birth.id} --at {last}{self._house.option}`.",
-                    )
+            is_other = replaced and query.kind is not Kind.LLM
+            if is_other or await family.is_decided(self._runtime.store, record.birth, entry):
+                inside = " in which a person decided" if query.kind is Kind.SESSION and not is_other else ""
+                raise NotAllowed(
+                    f"step {delivery.n} holds an answer to {query.id}, a question of the kind {query.kind}{inside}:"
+                    " a tool cannot carry it into another session",
+                    f"Fork before it (at: {delivery.n - 1}, without an answer), or a person types:"
+                    f" `everhold fork {record.birth.id} --at {last}{self._house.option}`.",
+                )
 
     async def ask_person(self, given: One) -> Standing:
         session_id = await self._meant(given.session_id)
@@ -319,10 +319,6 @@ class Desk:
             and status.until is not None
             and status.until > self._runtime.clock.now() + seconds
         )
-
-
-#: What is not a model's to carry into another session.
-_DECIDED: Final = frozenset({Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL})
 
 
 def _moves(status: Status) -> bool:
