@@ -249,7 +249,7 @@ async def test_a_waiting_process_hears_again_after_a_restart(postgres):
     url = fresh(postgres)
     async with opened(PostgresStore(url)) as one, opened(PostgresStore(url)) as two:
         woken = asyncio.Event()
-        one.listen(woken.set)
+        one.listen(lambda first: woken.set())
         await in_time(woken.wait())
         await restarted(postgres, signal.SIGINT)
         await begin(two, "s-1")
@@ -270,7 +270,7 @@ async def test_a_slow_commit_is_told_when_it_has_landed(postgres):
     async with opened(PostgresStore(url)) as one, opened(PostgresStore(url)) as two:
         held = await begin(two, "s-held", ask(0))
         woken = asyncio.Event()
-        one.listen(woken.set)
+        one.listen(lambda first: woken.set())
         while one.stats()["hears"] != "by notifications":
             await asyncio.sleep(0.01)
         with psycopg.connect(postgres.url) as stranger:
@@ -495,7 +495,7 @@ async def test_a_pooler_in_between(postgres, caplog):
             assert await two.verify() == []
 
             woken = asyncio.Event()
-            one.listen(woken.set)
+            one.listen(lambda first: woken.set())
             for _ in range(600):
                 if one.stats()["hears"] == "by looking":
                     break
@@ -519,7 +519,7 @@ async def test_notifications_that_did_not_arrive_at_first(postgres, caplog, monk
         opened(PostgresStore(wire.url)) as two,
     ):
         wire.deaf, woken = True, asyncio.Event()
-        one.listen(woken.set)
+        one.listen(lambda first: woken.set())
         await _until(lambda: one.stats()["hears"] == "by looking")
         await begin(two, "s-1")
         await in_time(woken.wait())

@@ -34,6 +34,8 @@ AT_ONCE: Final = 100
 #: How many times longer than a look takes the news of others can wait for the next one, and seconds at most.
 PEACE: Final = 10
 LONGEST: Final = 0.05
+#: Seconds that others have for what they see to first.
+HEAD_START: Final = 0.05
 #: Seconds between two looks at what is urgent, at least.
 SHORTEST: Final = 0.005
 #: Seconds between two tries to reach a store that is away, at most.
@@ -90,6 +92,7 @@ class Caretaker:
         self.chores: list[Chore] = []
         self.urgent: list[Chore] = []  # those that are seen to at once when others tell of something
         self._seen_to = 0.0  # when that was
+        self._ours = False  # whether others told of something that nobody else sees to first
         self.crew: Crew | None = None
         self._tasks: list[asyncio.Task[None]] = []
         sessions.poke = self.poke
@@ -111,7 +114,9 @@ class Caretaker:
         """Something may have happened: look."""
         self._poked.set()
 
-    def _hear(self) -> None:
+    def _hear(self, first: str) -> None:
+        """Another process has written; `first` is who sees to it before others do."""
+        self._ours = self._ours or first == self._dispatch.worker or first not in self.living
         self._heard.set()
 
     async def stop(self, *, looks_only: bool = False) -> None:
@@ -168,7 +173,7 @@ class Caretaker:
     # ---- looking
 
     async def _keep_house(self, every: float | None) -> None:
-        heard = self._sessions.store.listen(self._hear)
+        heard = self._sessions.store.listen(self._hear, self._dispatch.worker)
         self._look_every = heard if every is None else min(every, heard)
         look, wait = True, LOOK_EVERY
         while True:
@@ -212,7 +217,9 @@ class Caretaker:
         woken = await self._woken(patience, *sleeps)
         if woken and not self._heard.is_set():
             return True
-        if self._heard.is_set() or await self._sessions.store.changed():
+        if not self._heard.is_set():
+            self._ours = await self._sessions.store.changed()
+        if self._heard.is_set() or self._ours:
             await self._in_peace(due)
             return True
         if self._vigil.blind and self._vigil.ended():
@@ -232,17 +239,22 @@ class Caretaker:
     async def _in_peace(self, due: float | None) -> None:
         """Leave time for work between two looks, however much others tell; not beyond what is due, or called for.
 
-        Whoever waits for a session is told meanwhile, and what cannot wait is seen to.
+        Whoever waits for a session is told meanwhile, and what is urgent is seen to, unless another does so first.
         """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + HEAD_START
         while True:
             self._heard.clear()
             self._sessions.changed()
-            left = self._rested - asyncio.get_running_loop().time()
+            urgent, self._ours = self._ours, False
+            until = self._rested if urgent else max(until, self._rested)
+            left = until - loop.time()
             if due is not None:
                 left = min(left, due - self._clock.now())
             if left <= 0:
                 return
-            await self._see_to_urgent()
+            if urgent:
+                await self._see_to_urgent()
             if not await self._woken(left) or self._poked.is_set():
                 return
 

@@ -376,9 +376,11 @@ class Store(Protocol):
         """Whether another process may have written since the last call."""
         ...
 
-    def listen(self, wake: Callable[[], None]) -> float:
+    def listen(self, wake: Callable[[str], None], me: str = "") -> float:
         """Have `wake` called when another process may have written, until the store is closed.
 
+        It is given the name of who sees to that first, if anybody does: others can leave it to him for a moment. `me`
+        is who looks for work here, and sees first to what this process writes.
         Returns the seconds after which to ask `changed` all the same: `LOOK_EVERY` from a store that hears nothing.
         MUST have called `wake`, or say so when `changed` is asked, by then.
         """

@@ -424,7 +424,7 @@ class MemoryStore(Lanes, Upkeep):
     async def changed(self) -> bool:
         return False
 
-    def listen(self, wake: Callable[[], None]) -> float:
+    def listen(self, wake: Callable[[str], None], me: str = "") -> float:
         return LOOK_EVERY
 
     async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:

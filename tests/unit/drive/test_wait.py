@@ -38,7 +38,7 @@ class Counting(MemoryStore):
         super().__init__()
         self.listened = 0
 
-    def listen(self, wake):
+    def listen(self, wake, me=""):
         self.listened += 1
         return 0.001
 

@@ -4,8 +4,10 @@ Rules
   1. A process tells the others in the transaction of a commit, but at most every `QUIET` seconds, or `HASTE` where
      somebody may wait for it; what it writes in between is told when it has landed and that time is over. (Transactions
      that notify wait for each other.) A telling alone does not wait for the disk: what it tells of has landed.
-  2. `changed` reads the counts of the others, so that nothing depends on a notification that was missed.
-  3. Where notifications do not arrive (a pooler in transaction mode), the counts are read a few times a second, and a
+  2. A telling says who sees to it first: the process itself, if it looks for work, or who it is told to be. That is a
+     hint: whoever else hears it may leave it to him for a moment.
+  3. `changed` reads the counts of the others, so that nothing depends on a notification that was missed.
+  4. Where notifications do not arrive (a pooler in transaction mode), the counts are read a few times a second, and a
      warning says so. A server that was slow looks the same at first: every `AGAIN` seconds it is tried once more.
 """
 
@@ -38,7 +40,7 @@ LOOK_EVERY: Final = 5.0
 
 _TELL: Final = (
     "WITH told AS (INSERT INTO everhold.pulse (id, count) VALUES (%s, 1) ON CONFLICT (id)"
-    " DO UPDATE SET count = pulse.count + 1, at = now() RETURNING id) SELECT pg_notify(%s, id){more} FROM told"
+    " DO UPDATE SET count = pulse.count + 1, at = now() RETURNING 1) SELECT pg_notify(%s, %s){more} FROM told"
 )
 _IN_PASSING: Final = ", set_config('synchronous_commit', 'off', true)"
 _COUNTS: Final = "SELECT coalesce(sum(count), 0)::int8, count(*) FROM everhold.pulse WHERE id <> %s"
@@ -56,9 +58,11 @@ class Ear:
         self._counts, self._forget = named(_COUNTS, schema), named(_FORGET, schema)
         self._told = 0.0
         self._later: asyncio.Task[None] | None = None
+        self._me = ""  # who looks for work here
+        self._firsts: set[str] = set()  # who sees first to what nobody was told of
         self._untold = self._soon = False  # whether something landed that nobody was told of, and somebody may wait for
         self._seen = (0, 0)
-        self._wake: Callable[[], None] | None = None
+        self._wake: Callable[[str], None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._polling: asyncio.Task[None] | None = None
         self.hears = "when asked"
@@ -87,28 +91,33 @@ class Ear:
 
     # ---- telling
 
-    def telling(self, *, soon: bool = True) -> tuple[str, tuple[Any, ...]] | None:
+    def telling(self, first: str = "", *, soon: bool = True) -> tuple[str, tuple[Any, ...]] | None:
         """A statement for the transaction that is about to be sent; None if it is too early: `later` when it landed."""
         now = asyncio.get_running_loop().time()
         if now - self._told < (HASTE if soon else QUIET):
             return None
         self._told = now
-        return self._tell, (self._id, self._channel)
+        return self._tell, self._words(self._me or first)
 
-    def later(self, *, soon: bool = True) -> None:
+    def _words(self, first: str) -> tuple[str, str, str]:
+        return self._id, self._channel, f"{self._id} {first}"
+
+    def later(self, first: str = "", *, soon: bool = True) -> None:
         """Tell soon, or in a while, that something has landed."""
         self._untold, self._soon = True, self._soon or soon
+        self._firsts.add(self._me or first)
         if self._later is None or self._later.done():
             self._later = asyncio.get_running_loop().create_task(self._tell_later())
 
     async def tell(self, line: Line) -> None:
-        """Tell the others, with the transaction that is under way."""
+        """Tell the others, whoever it is for, with the transaction that is under way."""
         self._told = asyncio.get_running_loop().time()
-        await line.execute(self._tell, (self._id, self._channel))
+        await line.execute(self._tell, self._words(""))
 
     async def _tell_now(self, line: Line) -> None:
         self._told = asyncio.get_running_loop().time()
-        await line.execute(self._tell_alone, (self._id, self._channel))
+        firsts, self._firsts = self._firsts, set()
+        await line.execute(self._tell_alone, self._words(firsts.pop() if len(firsts) == 1 else ""))
 
     async def _tell_later(self) -> None:
         loop = asyncio.get_running_loop()
@@ -132,9 +141,9 @@ class Ear:
         before, self._seen = self._seen, await self._lines.insisting(counted)
         return before != self._seen
 
-    def listen(self, wake: Callable[[], None]) -> float:
+    def listen(self, wake: Callable[[str], None], me: str) -> float:
         """See `Store.listen`."""
-        self._wake = wake
+        self._wake, self._me = wake, me
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._listen())
         return LOOK_EVERY
@@ -160,8 +169,9 @@ class Ear:
             await self._look_no_more()
             self.hears = "by notifications"
             async for notify in line.notifies():
-                if notify.payload != self._id:
-                    self._woken()
+                teller, _, first = notify.payload.partition(" ")
+                if teller != self._id:
+                    self._woken(first)
         except (psycopg.Error, EverholdError, Lost):
             await asyncio.sleep(0.1)  # `connect` has its own pauses
         finally:
@@ -208,6 +218,6 @@ class Ear:
             await asyncio.gather(self._polling, return_exceptions=True)
             self._polling = None
 
-    def _woken(self) -> None:
+    def _woken(self, first: str = "") -> None:
         if self._wake is not None:
-            self._wake()
+            self._wake(first)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import builtins
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from secrets import randbits
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -143,9 +143,10 @@ class Lanes:
     async def _land(self, line: Line, intakes: dict[int, Intake]) -> None:
         lasting = [self._local(lasting=True)] if any(one.lasting for one in intakes.values()) else []
         tells = any(one.written or (one.holder is None and one.items) for one in intakes.values())
-        told = self._tell() if tells else []
+        first = _last_holder(intakes.values())  # who knows the session, and may have it in memory
+        told = self._tell(first) if tells else []
         await land(line, self.schema, intakes, [*lasting, *told])
-        self._landed(tells, told)
+        self._landed(tells, told, first)
 
     async def _moved(self, wanted: builtins.list[Wanted]) -> builtins.list[Outcome | None]:
         """Let several act, each on another intake, in one transaction; None: that one has to go alone."""
@@ -198,14 +199,14 @@ class Lanes:
         strong = lasting and self.durability != "process"
         return LOCAL, (self._lines.strong if strong else "off", LOCK_TIMEOUT)
 
-    def _tell(self) -> list[Act]:
-        telling = self._ear.telling()
+    def _tell(self, first: str = "") -> list[Act]:
+        telling = self._ear.telling(first)
         return [] if telling is None else [telling]
 
-    def _landed(self, tells: bool, told: builtins.list[Act]) -> None:
+    def _landed(self, tells: bool, told: builtins.list[Act], first: str = "") -> None:
         """Others have to know of what landed, and were told with it or not."""
         if tells and not told:
-            self._ear.later()
+            self._ear.later(first)
 
     def _moment(self) -> float | None:
         """The time, if it is not the server's."""
@@ -287,6 +288,12 @@ class Lanes:
 
 def _refuse(error: Exception) -> NoReturn:
     raise error
+
+
+def _last_holder(intakes: Iterable[Intake]) -> str:
+    """Who had the lease of these sessions last, if it is one; else nobody."""
+    holders = {"" if one.lease is None else one.lease.owner.incarnation for one in intakes}
+    return holders.pop() if len(holders) == 1 else ""
 
 
 def _owner(owner: Owner) -> tuple[str, str]:

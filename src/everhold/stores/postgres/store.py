@@ -339,8 +339,8 @@ class PostgresStore(Lanes, Upkeep):
     async def changed(self) -> bool:
         return await self._ear.changed()
 
-    def listen(self, wake: Callable[[], None]) -> float:
-        return self._ear.listen(wake)
+    def listen(self, wake: Callable[[str], None], me: str = "") -> float:
+        return self._ear.listen(wake, me)
 
     # ---- looking after it
 

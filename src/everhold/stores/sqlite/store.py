@@ -385,7 +385,7 @@ class SQLiteStore(Lanes, Upkeep):
         before, self._seen_version = self._seen_version, self._data_version()
         return before != self._seen_version
 
-    def listen(self, wake: Callable[[], None]) -> float:
+    def listen(self, wake: Callable[[str], None], me: str = "") -> float:
         return LOOK_EVERY  # a file tells nobody
 
     def _data_version(self) -> int:

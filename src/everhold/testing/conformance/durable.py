@@ -298,7 +298,7 @@ class DurableStoreContract(StoreContract):
         """Whoever listens is woken, or learns by looking after the time it was told, that another has written."""
         async with opened(open_store()) as one, opened(open_store()) as two:
             woken = asyncio.Event()
-            patience = one.listen(woken.set)
+            patience = one.listen(lambda first: woken.set())
             await one.changed()
             await begin(two, "s-1")
 
