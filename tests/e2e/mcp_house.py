@@ -83,6 +83,11 @@ async def asks_the_boss(ctx: everhold.Context, order: str) -> str:
 
 
 @everhold.program
+async def family(ctx: everhold.Context) -> list:
+    return [await ctx.spawn(asks_a_child()), await ctx.spawn(greet("Ada"))]
+
+
+@everhold.program
 async def asks_a_child(ctx: everhold.Context) -> str:
     return await ctx.spawn(greet()) + " and " + await ctx.llm("And you?")
 

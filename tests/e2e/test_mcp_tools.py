@@ -1,6 +1,7 @@
 """The MCP tools as a host meets them, in one process: both protocols, every verb, every refusal."""
 
 import json
+import re
 
 import pytest
 
@@ -107,6 +108,34 @@ async def test_a_host_that_sees_only_the_last_result_finishes_three_rounds(mode)
             await host.call("answer", **said)
         assert rounds == 3
         assert host.last["result"] == {"answer": ["…"] * 9}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_next_leads_to_the_questions_of_children_and_back(mode):
+    """A session that waits for a child names the one that asks, at once; a child that has ended names its parent."""
+    async with opened(mode=mode) as host:
+        told = await host.call("run", program="family", wait=300)
+        first, asked_by = told["session_id"], []
+        while told["status"] != "completed" or told["session_id"] != first:
+            if "`answer`" in told["next"]:
+                said = last_json(told["next"])
+                asked_by.append(said["session_id"])
+                told = await host.call("answer", session_id=said["session_id"], answers=answers(told), wait=300)
+            else:
+                named = re.search(r"`status` with session_id '(s-[0-9a-f-]+)'", told["next"])
+                told = await host.call("status", session_id=named[1], wait=300)
+        assert told["result"] == ["yes to q-0 and yes to q-1", "yes to q-0"]
+        assert len(asked_by) == len(set(asked_by)) == 3
+        assert first not in asked_by
+
+
+async def test_a_child_that_waits_for_a_person_is_named_too():
+    async with opened() as host:
+        told = await host.call("run", program="manager", args={"order": "7"}, wait=300)
+        named = re.search(r"`status` with session_id '(s-[0-9a-f-]+)'", told["next"])[1]
+        assert named != told["session_id"]
+        told = await host.call("status", session_id=named)
+        assert told["for_people"][0]["prompt"] == "Refund 7?"
 
 
 async def test_a_host_that_reads_only_text_sees_every_prompt_and_id():

@@ -41,7 +41,7 @@ from everhold.runtime import Runtime
 
 #: Seconds a call waits unless it says otherwise.
 WAIT: Final = 30.0
-#: Seconds between two looks at a session that waits for a person.
+#: Seconds between two looks at a session that waits for a person, or for a child.
 POLL: Final = 0.25
 #: Steps in a list of steps, the newest.
 STEPS: Final = 50
@@ -59,6 +59,8 @@ class Standing(msgspec.Struct):
     title: str = ""
     extra: dict[str, JSON] = {}
     notes: dict[str, str] = {}  # why an answer of the client's model was refused, by query id
+    parent: str | None = None  # the session that waits for its end
+    child: str = ""  # the session that has to be answered before it goes on
 
 
 class Desk:
@@ -102,8 +104,13 @@ class Desk:
         answers = await self._allowed(record, given.answers)
         by = person.who(self._context)
         status = await self._runtime.answer_many(session_id, answers, by=by, wait=0)
+        return await self._gone_on(record, status, given.wait)
+
+    async def _gone_on(self, record: Record, status: Status, wait: float | None) -> Standing:
         birth = record.birth
-        return await self.settled(status, birth.title, seen=record.head.n, wait=given.wait, ref=birth.program)
+        standing = await self.settled(status, birth.title, seen=record.head.n, wait=wait, ref=birth.program)
+        standing.parent = birth.parent
+        return standing
 
     async def _allowed(self, record: Record, said: list[Said]) -> dict[str, Any]:
         """The answers by query id; raises `NotAllowed` for what a model may not answer."""
@@ -159,7 +166,8 @@ class Desk:
         extra["metrics"] = shown["metrics"]
         if given.steps:
             extra["journal"] = _steps((await self._runtime.store.load(session_id)).deliveries)
-        return Standing(status, record.birth.title, extra)
+        child = await family.asking(self._runtime, status)
+        return Standing(status, record.birth.title, extra, parent=record.birth.parent, child=child)
 
     async def sessions(self, given: Listing) -> dict[str, JSON]:
         after = None if given.after is None else await self._meant(given.after)
@@ -205,9 +213,7 @@ class Desk:
     async def retry(self, given: Again) -> Standing:
         session_id = await self._meant(given.session_id)
         record = await self._runtime.store.load(session_id, since=-1)
-        status = await self._runtime.retry(session_id, wait=0)
-        birth = record.birth
-        return await self.settled(status, birth.title, seen=record.head.n, wait=given.wait, ref=birth.program)
+        return await self._gone_on(record, await self._runtime.retry(session_id, wait=0), given.wait)
 
     async def fork(self, given: Fork) -> Standing:
         session_id = await self._meant(given.session_id)
@@ -298,9 +304,19 @@ class Desk:
         seconds = WAIT if wait is None else wait
         teller = Teller(self._context, runtime.store, status.session_id, seen)
         if _moves(status) and seconds and not self._far(status, seconds):
-            status = await self._pulse.during(runtime.wait(status.session_id, seconds), teller)
+            status = await self._pulse.during(self._waited(status, seconds), teller)
         await teller.rest()
-        return Standing(status, title, {**(extra or {}), **reply.of_code(ref, status)})
+        child = await family.asking(runtime, status)
+        return Standing(status, title, {**(extra or {}), **reply.of_code(ref, status)}, child=child)
+
+    async def _waited(self, status: Status, seconds: float) -> Status:
+        """Wait for what moves by itself, which a child that asks somebody does not."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        while _moves(status) and (left := end - clock()) > 0 and not await family.asking(self._runtime, status):
+            turn = min(left, POLL) if family.children(status) else left
+            status = await self._runtime.wait(status.session_id, turn)
+        return status
 
     async def _patient(self, status: Status, seconds: float) -> Status:
         """Wait for a person, who answers somewhere else, as long as there is nothing for the model."""

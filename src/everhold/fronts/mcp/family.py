@@ -64,7 +64,7 @@ async def _found(store: Store, session_id: str) -> Record | None:
 
 async def asking(runtime: Runtime, status: Status) -> str:
     """The child, or a child of a child, that waits for somebody's answer; empty if there is none."""
-    for child in _children(status):
+    for child in children(status):
         found = await runtime.status(child)
         if isinstance(found, Paused) and found.queries:
             return child
@@ -73,6 +73,7 @@ async def asking(runtime: Runtime, status: Status) -> str:
     return ""
 
 
-def _children(status: Status) -> list[str]:
+def children(status: Status) -> list[str]:
+    """The children that a session waits for."""
     words = status.waiting_for if isinstance(status, Paused | Running) else ()
     return [word.removeprefix(_CHILD) for word in words if word.startswith(_CHILD)]

@@ -136,6 +136,18 @@ def following(status: Status, people: Sequence[Mapping[str, JSON]] = ()) -> str:
             return f"The session is {done}; nothing is left to answer."
 
 
+def beyond(following: str, status: Status, parent: str | None, child: str) -> str:
+    """What to do now where it concerns another session: the child that has to be answered, or the parent that waits."""
+    if child:
+        return (
+            f"The session {status.session_id} waits for its child session: call the everhold tool `status` with"
+            f" session_id {child!r} and answer what that one asks."
+        )
+    if parent and isinstance(status, Finished):
+        return _later(parent, f"This session has ended, and its parent {parent} goes on with what came of it")
+    return following
+
+
 def _answer(session: str, asked: tuple[OpenQuery, ...]) -> str:
     names = ", ".join(query.id for query in asked)
     each = ", ".join(f'{{"query_id": "{query.id}", "response": "…"}}' for query in asked[:3])

@@ -148,6 +148,7 @@ class Front:
 
     def _standing(self, standing: Standing) -> types.CallToolResult:
         shown = reply.told(standing.status, title=standing.title, option=self.house.option, extra=standing.extra)
+        shown["next"] = reply.beyond(str(shown["next"]), standing.status, standing.parent, standing.child)
         return _result(shown)
 
     def _result_of(self, status: Status, title: str) -> types.CallToolResult:
