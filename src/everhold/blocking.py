@@ -187,7 +187,7 @@ class BlockingRuntime(BlockingTimetable):
         return self._wait(self._runtime.wait(session_id, timeout))
 
     def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
-        """The open questions of all sessions, oldest first."""
+        """The open questions of all sessions, oldest first; that a conversation can be told something is none."""
         return self._wait(self._runtime.inbox(kind=kind, to=to, limit=limit))
 
     def sessions(

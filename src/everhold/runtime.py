@@ -305,9 +305,9 @@ class Runtime(Agents, Telling, Timetable, Workers):
         return await self._runner.wait(session_id, timeout)
 
     async def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
-        """The open questions of all sessions, oldest first."""
-        wanted = None if kind is None else kind_of(kind)
-        rows = await self.store.inbox(kind=wanted, to=to, limit=limit)
+        """The open questions of all sessions, oldest first; that a conversation can be told something is none."""
+        wanted, without = kind_of(kind)
+        rows = await self.store.inbox(kind=wanted, to=to, limit=limit, without=without)
         return [OpenQuery(birth.id, await self._in_full(birth.id, query), at) for birth, query, at in rows]
 
     async def sessions(

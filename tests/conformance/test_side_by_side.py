@@ -56,8 +56,8 @@ class TestMemoryBesidePostgres:
 class Deaf(MemoryStore):
     """A store that does not hear what people are asked."""
 
-    async def inbox(self, *, kind, to, limit):
-        found = await super().inbox(kind=kind, to=to, limit=limit)
+    async def inbox(self, **wanted):
+        found = await super().inbox(**wanted)
         return [row for row in found if row[1].kind is not Kind.INPUT]
 
 

@@ -253,8 +253,8 @@ async def _eager(self, change, fence):
     await MemoryStore.commit(self, change, fence)
 
 
-async def _deaf(self, *, kind, to, limit):
-    return (await MemoryStore.inbox(self, kind=kind, to=to, limit=limit))[::-1]
+async def _deaf(self, **wanted):
+    return (await MemoryStore.inbox(self, **wanted))[::-1]
 
 
 async def _carefree(self, session_id, act, *, named=(), **more):

@@ -964,3 +964,17 @@ async def test_a_program_that_is_not_here_leaves_things_waiting(tmp_path):
     async with opened(tmp_path, clock=clock, llm=Scripted("Here."), replay=False) as runtime:
         session = await runtime.session(elsewhere, "chat")
         assert (await session.turn("i", wait=20)).text == "Here."
+
+
+async def test_a_conversation_that_can_be_told_something_asks_nothing():
+    """It is no question in anybody's inbox, however many of them there are; what its turn asks is."""
+    async with opened() as runtime:
+        idle = [await runtime.session(plain, f"idle-{n}") for n in range(3)]
+        asking = await runtime.session(plain, "asking")
+        await asking.enqueue("Hi.")
+        async with asyncio.timeout(60):
+            while not (found := await runtime.inbox(limit=1)):
+                await asyncio.sleep(0.01)
+        assert [(query.session_id, query.kind) for query in found] == [(asking.id, "llm")]
+        waiting = {query.session_id for query in await runtime.inbox(kind="signal")}
+        assert waiting == {session.id for session in (*idle, asking)}

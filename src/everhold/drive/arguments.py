@@ -13,6 +13,7 @@ from everhold.core.errors import BadArguments, BadSetting
 from everhold.core.query import Kind, Usage
 from everhold.core.session import State
 from everhold.core.status import OpenQuery
+from everhold.drive.agent.life import INPUT
 from everhold.drive.dispatch import told
 from everhold.drive.ingress import Given
 from everhold.ports.said import Said
@@ -90,9 +91,12 @@ def texts_of(name: str, given: Mapping[str, str] | None) -> dict[str, str]:
     return texts
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str | None) -> tuple[Kind | None, str | None]:
+    """The kind of questions that is wanted, and the signal that is none unless signals are asked for by name."""
+    if name is None:
+        return None, INPUT
     try:
-        return Kind(name)
+        return Kind(name), None
     except ValueError:
         raise BadSetting("kind", f"{name!r} is none of {', '.join(Kind)}") from None
 

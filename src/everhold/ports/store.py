@@ -221,9 +221,12 @@ class Store(Protocol):
     async def list(self, wanted: Filter) -> builtins.list[Summary]: ...
 
     async def inbox(
-        self, *, kind: Kind | None, to: str | None, limit: int
+        self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
     ) -> builtins.list[tuple[Birth, Query, float]]:
-        """Open queries of all sessions that somebody outside can answer, oldest first."""
+        """Open queries of all sessions that somebody outside can answer, oldest first.
+
+        Signals of the name `without` are left out.
+        """
         ...
 
     async def due(self, now: float, limit: int) -> builtins.list[SessionId]:

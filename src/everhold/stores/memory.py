@@ -283,13 +283,14 @@ class MemoryStore(Lanes, Upkeep):
         return [Summary(_birth(one.text), _copied(one.head)) for one in found[: wanted.limit]]
 
     async def inbox(
-        self, *, kind: Kind | None, to: str | None, limit: int
+        self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
     ) -> builtins.list[tuple[Birth, Query, float]]:
         found = []
         for session in self._live.values():
             taken = session.taken()
             for q, (query, at) in self._waiting(session).items():
-                if q not in taken and kind in (None, query.kind) and to in (None, query.to):
+                left_out = query.kind is Kind.SIGNAL and query.name == without
+                if q not in taken and kind in (None, query.kind) and to in (None, query.to) and not left_out:
                     found.append((at, session.place, q, session.text, query))
         oldest = nsmallest(limit, found, key=lambda one: one[:3])
         return [(_birth(text), query, at) for at, _, _, text, query in oldest]

@@ -211,7 +211,10 @@ def _show_rest(house: House, session_id: str, record: Record) -> None:
 @click.option("--limit", default=100, show_default=True)
 @common
 def inbox_(kind: str | None, to: str | None, limit: int, database: str | None, as_json: bool) -> None:
-    """List the open questions of all sessions, oldest first."""
+    """List the open questions of all sessions, oldest first.
+
+    A conversation that waits to be told something asks nobody: --kind signal lists those.
+    """
     with opened(database) as house:
         queries = house.runtime.inbox(kind=kind, to=to, limit=limit)
         if as_json:

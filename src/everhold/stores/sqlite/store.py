@@ -29,26 +29,54 @@ from everhold.core.errors import (
     UnknownSession,
 )
 from everhold.core.journal import Delivery, open_queries
-from everhold.core.query import ANSWERABLE, Kind, Query
+from everhold.core.query import ANSWERABLE, FOR_PEOPLE, Kind, Query
 from everhold.core.session import Birth, Head, SessionId, State
 from everhold.ports.attachment import Attachment
-from everhold.ports.store import LOOK_EVERY, Change, Effect, Filter, Letter, Problem, Progress, Record, Summary, Worker
-from everhold.stores.sealed import HALF, UNREADABLE, read_delivery, read_head
+from everhold.ports.store import (
+    LOOK_EVERY,
+    Asking,
+    Change,
+    Effect,
+    Filter,
+    Letter,
+    Problem,
+    Progress,
+    Record,
+    Summary,
+    Worker,
+)
+from everhold.stores.sealed import HALF, UNREADABLE, read_head, read_journal
 from everhold.stores.sqlite import attach, verify
 from everhold.stores.sqlite.file import Place, connect, prepare, translated
 from everhold.stores.sqlite.group import Group, newer
 from everhold.stores.sqlite.land import HEAD_COLUMNS
 from everhold.stores.sqlite.lanes import Lanes
-from everhold.stores.sqlite.upkeep import Upkeep
+from everhold.stores.sqlite.upkeep import Upkeep, asking
 from everhold.stores.stall import Stall
 
 DURABILITY: Final = ("process", "mixed", "power")
+#: Kinds of which every open query has a notice, unless somebody sees to it.
+_NOTICED: Final = FOR_PEOPLE | {Kind.SIGNAL}
 #: Commits between two checkpoints, and how large the write-ahead log may be before the loop helps.
 CHECKPOINT_EVERY: Final = 1000
 WAL_LIMIT: Final = 8 * 1024 * 1024
 
+# As bytes: what is checked and decoded need not be made into text before.
+_JOURNAL: Final = (
+    "SELECT n, at, CAST(answers AS BLOB), CAST(asked AS BLOB), CAST(notes AS BLOB), seal FROM journal"
+    " WHERE session = ? AND n >= ? ORDER BY n"
+)
+_ANSWERABLE: Final = ", ".join(f"'{kind}'" for kind in sorted(ANSWERABLE))
+#: Whether a session asked something that somebody outside can answer, that has no notice, and was not answered.
+_UNNOTICED: Final = (
+    "EXISTS (SELECT 1 FROM journal o, json_each(o.asked) a WHERE o.session = h.ref AND o.n >= h.open_from"
+    f" AND coalesce(json_extract(a.value, '$.kind'), 'llm') IN ({_ANSWERABLE})"
+    " AND NOT EXISTS (SELECT 1 FROM notice WHERE session = h.ref AND q = json_extract(a.value, '$.q'))"
+    " AND NOT EXISTS (SELECT 1 FROM journal p, json_each(p.answers) g WHERE p.session = h.ref AND p.n > o.n"
+    " AND json_extract(g.value, '$.q') = json_extract(a.value, '$.q')))"
+)
+
 _birth = msgspec.json.Decoder(Birth).decode
-_query = msgspec.json.Decoder(Query).decode
 
 
 class SQLiteStore(Lanes, Upkeep):
@@ -138,10 +166,8 @@ class SQLiteStore(Lanes, Upkeep):
             older, older_n = row if row is not None else (None, -1)
             shared = self._deliveries(origin, first, older_n, older)
             earlier = [delivery for delivery in shared if delivery.n <= origin_n]
-        statement = "SELECT n, at, answers, asked, notes, seal FROM journal WHERE session = ? AND n >= ? ORDER BY n"
-        for row in self._run(statement, (ref, max(first, origin_n + 1))):
-            earlier.append(read_delivery(ref, row))
-        return earlier
+        own = self._run(_JOURNAL, (ref, max(first, origin_n + 1))).fetchall()
+        return [*earlier, *read_journal(ref, own)] if earlier else read_journal(ref, own)
 
     def _letters(self, ref: int) -> builtins.list[Letter]:
         rows = self._run("SELECT kind, body, at, id, seal FROM letter WHERE session = ? ORDER BY id", (ref,))
@@ -207,26 +233,15 @@ class SQLiteStore(Lanes, Upkeep):
             return [Summary(_birth(row[0]), read_head(row[1:])) for row in rows]
 
     async def inbox(
-        self, *, kind: Kind | None, to: str | None, limit: int
+        self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
     ) -> builtins.list[tuple[Birth, Query, float]]:
+        wanted = Asking(kinds=tuple(Kind) if kind is None else (kind,), to=() if to is None else (to,), limit=limit)
         with self._reading():
-            found = [*self._notices(kind, to), *self._unnoticed(kind, limit)] if to is None else self._notices(kind, to)
+            found = asking(self._run, wanted, without)
+            if to is None and kind not in _NOTICED:
+                found += self._unnoticed(kind, limit)
         found.sort(key=lambda entry: (entry[2], entry[0].created_at, entry[0].id, entry[1].q))
         return found[:limit]
-
-    def _notices(self, kind: Kind | None, to: str | None) -> builtins.list[tuple[Birth, Query, float]]:
-        rows = self._run(
-            "SELECT s.birth, n.query, n.asked_at, s.ref, h.mail FROM notice n JOIN session s ON s.ref = n.session"
-            " JOIN head_1 h ON h.ref = s.ref WHERE (? IS NULL OR n.kind = ?) AND (? IS NULL OR n.addressee = ?)"
-            " AND NOT EXISTS (SELECT 1 FROM effect e WHERE e.session = n.session AND e.q = n.q)",
-            (kind, kind, to, to),
-        ).fetchall()
-        found = [(_birth(birth), _query(text), at, ref, mail) for birth, text, at, ref, mail in rows]
-        return [
-            (birth, query, at)
-            for birth, query, at, ref, mail in found
-            if not mail or query.q not in self._kept_answers(ref)
-        ]
 
     def _kept_answers(self, ref: int) -> set[int]:
         """Queries whose answer waits in the intake."""
@@ -239,7 +254,8 @@ class SQLiteStore(Lanes, Upkeep):
         rows = self._run(
             "SELECT s.ref, s.birth, s.origin, s.origin_n, h.open_from, h.mail, j.at FROM head_1 h"
             " JOIN session s ON s.ref = h.ref LEFT JOIN journal j ON j.session = h.ref AND j.n = h.open_from"
-            " WHERE h.state IN ('running', 'paused') AND h.open_from <= h.n AND s.deleted = 0 ORDER BY j.at"
+            " WHERE h.state IN ('running', 'paused') AND h.open_from <= h.n AND s.deleted = 0"
+            f" AND (j.n IS NULL OR {_UNNOTICED}) ORDER BY j.at"
         ).fetchall()
         for ref, birth, origin, origin_n, open_from, mail, at in rows:
             if len(times) >= limit and at is not None and (limit < 1 or at > times[limit - 1]):

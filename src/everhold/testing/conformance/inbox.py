@@ -90,6 +90,19 @@ class InboxRoom(Room):
         assert await shown(store, kind=Kind.APPROVAL) == [("s-1", 2)]
         assert await shown(store, kind=Kind.TOOL) == []
 
+    async def test_the_inbox_without_a_signal(self, store: Store) -> None:
+        """Signals of one name are left out before the rest is counted; nothing else of that name is."""
+        for id in ("s-1", "s-2"):
+            await begin(store, id, ask(0, Kind.SIGNAL, name="é\0"), ask(1, Kind.SIGNAL, name="b"), created_at=10.0)
+        await begin(store, "s-3", ask(0, Kind.TOOL, name="é\0"), ask(1, Kind.INPUT, name="é\0"), created_at=20.0)
+
+        async def but(limit: int) -> list[tuple[str, int]]:
+            found = await store.inbox(kind=None, to=None, limit=limit, without="é\0")
+            return [(birth.id, query.q) for birth, query, _ in found]
+
+        assert await but(9) == [("s-1", 1), ("s-2", 1), ("s-3", 0), ("s-3", 1)]
+        assert await but(2) == [("s-1", 1), ("s-2", 1)]
+
     async def test_the_inbox_by_addressee(self, store: Store) -> None:
         """Only queries addressed to exactly that one, of any kind."""
         queries = [
