@@ -320,7 +320,7 @@ async def test_strategies_are_listed_with_cost_and_described():
         ("run", {}, "bad_request"),
         ("run", {"program": "greet", "code": "return 1"}, "bad_request"),
         ("run", {"program": "nobody"}, "unknown_program"),
-        ("run", {"program": ""}, "unknown_program"),
+        ("run", {"program": ""}, "bad_request"),
         ("run", {"program": 7}, "bad_request"),
         ("run", {"program": "greet", "args": {"nme": "x"}}, "bad_arguments"),
         ("run", {"program": "greet", "args": {"name": 7}}, "bad_arguments"),
@@ -331,7 +331,6 @@ async def test_strategies_are_listed_with_cost_and_described():
         ("run", {"program": "greet", "wait": -1}, "bad_request"),
         ("run", {"program": "greet", "wait": 1e9}, "bad_request"),
         ("run", {"program": "greet", "surprise": True}, "bad_request"),
-        ("run", {"program": "greet", "key": ""}, "bad_arguments"),
         ("run", {"program": "greet", "title": "x" * 9_000_000}, "bad_request"),
         ("run", {"code_file": "shop.py"}, "bad_request"),
         ("run", {"code_file": "/nowhere/x.lua"}, "bad_request"),
@@ -437,6 +436,22 @@ async def test_objects_sent_as_json_text_are_understood():
         assert told["prompt"] == "Greet Ada."
         given = '[{"query_id": "q-0", "response": "Hi", "error": null}]'
         assert (await host.call("answer", session_id=told["session_id"], answers=given))["result"] == "Hi"
+
+
+async def test_empty_text_is_nothing_where_nothing_would_do():
+    """Some hosts have their model fill in every parameter."""
+    empty = {"code": "", "code_file": "", "key": "", "title": ""}
+    async with opened() as host:
+        told = await host.call("run", program="greet", args={"name": ""}, **empty)
+        assert (told["prompt"], told["title"]) == ("Greet .", "greet")
+        given = [{"query_id": told["query_id"], "response": "Hi", "error": ""}]
+        assert (await host.call("answer", session_id=told["session_id"], answers=given))["result"] == "Hi"
+        assert await host.refused("run", **empty, program="") == "bad_request"
+        assert await host.refused("status", session_id="") == "bad_id"
+        assert (await host.call("sessions", state="", after=""))["sessions"]
+        assert (await host.call("strategies", name=""))["strategies"]
+        other = await host.call("fork", session_id=told["session_id"], at=1, answer="", query_id="", title="")
+        assert other["result"] == ""
 
 
 async def test_an_unknown_tool_prompt_or_resource_is_an_error_of_the_protocol():

@@ -3,8 +3,8 @@
 Rules
   1. A description suffices: a model that has read nothing else uses the tool correctly.
   2. Parameters are the fields of a struct; the schema that a host sees is made from it, without references.
-  3. What hosts do to arguments is forgiven where it is plain: null for nothing, an object or a list sent as JSON text,
-     one answer without a list around it, and `id` for `query_id`, as a list of questions calls it.
+  3. What hosts do to arguments is forgiven where it is plain: null or empty text for nothing, an object or a list sent
+     as JSON text, one answer without a list around it, and `id` for `query_id`, as a list of questions calls it.
 """
 
 from __future__ import annotations
@@ -268,9 +268,14 @@ BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
 def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
     """The arguments of a call as the tool's struct; raises `BadRequest`."""
-    given = {name: value for name, value in (arguments or {}).items() if value is not None}
-    refuse_huge(tool.name, given)
     fields = tool.takes.__struct_fields__
+    optional = {field.name for field in msgspec.structs.fields(tool.takes) if field.default is None}
+    given = {
+        name: value
+        for name, value in (arguments or {}).items()
+        if value is not None and not (value == "" and name in optional)
+    }
+    refuse_huge(tool.name, given)
     for name, value in given.items():
         if isinstance(value, str) and name in ("args", "answers", "budget") and name in fields:
             given[name] = parsed(value)
@@ -292,12 +297,12 @@ def _listed(answers: Any) -> Any:
         answers = [answers]
     if not isinstance(answers, list):
         return answers
-    return [
-        {"query_id" if name == "id" else name: value for name, value in one.items()}
-        if isinstance(one, dict) and "query_id" not in one
-        else one
-        for one in answers
-    ]
+    return [_meant(one) if isinstance(one, dict) else one for one in answers]
+
+
+def _meant(answer: dict[str, Any]) -> dict[str, Any]:
+    told = {name: value for name, value in answer.items() if (name, value) != ("error", "")}
+    return told if "query_id" in told or "id" not in told else {"query_id": told.pop("id"), **told}
 
 
 def _named(told: dict[str, Any]) -> str:
