@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -25,31 +26,48 @@ SESSION: Final = (
 )
 #: The deliveries of sessions from some number on, each with the session that reads it; those of origins included.
 _CHAIN: Final = (
-    "WITH RECURSIVE chain (root, source, since, upto, origin, origin_n) AS ({first} UNION ALL"
+    "chain (root, source, since, upto, origin, origin_n) AS ({first} UNION ALL"
     " SELECT c.root, o.ref, c.since, least(c.upto, c.origin_n), o.origin, o.origin_n FROM chain c"
     " JOIN everhold.session o ON o.ref = c.origin WHERE c.origin_n >= c.since)"
-    " SELECT c.root, j.n, j.at, j.answers, j.asked, j.notes, j.seal FROM chain c JOIN everhold.journal j"
-    " ON j.session = c.source AND j.n >= c.since AND j.n <= c.upto ORDER BY c.root, j.n"
 )
+_STEPS: Final = "chain c JOIN everhold.journal j ON j.session = c.source AND j.n >= c.since AND j.n <= c.upto"
 _TOP: Final = "9223372036854775807"
-#: The sessions that are to be loaded, each with the number of its first delivery; negative: from what is open on.
-_WANTED: Final = "unnest(%s::text[], %s::int8[]) WITH ORDINALITY AS w (id, since, i)"
-_LOADED: Final = f"FROM {_WANTED} JOIN everhold.session s ON s.id = w.id AND s.deleted = 0"
-#: What `load` reads, statement by statement; the first column says which of the wanted it is.
+#: What `load` reads, all at one moment: which of the wanted it is, which part of it, and the columns of `_PARTS`. Each
+#: of the wanted has the number of its first delivery; negative: from what is open on.
 LOAD: Final = (
-    f"SELECT w.i, s.birth, s.seal, {HEAD} {_LOADED} JOIN everhold.head_1 h ON h.ref = s.ref",
-    _CHAIN.format(
-        first=f"SELECT w.i, s.ref, CASE WHEN w.since < 0 THEN h.open_from ELSE w.since END, {_TOP}, s.origin,"
-        f" s.origin_n {_LOADED} JOIN everhold.head_1 h ON h.ref = s.ref"
-    ),
-    f"SELECT w.i, l.kind, l.body, l.at, l.id, l.seal, l.session {_LOADED}"
-    " JOIN everhold.letter l ON l.session = s.ref ORDER BY l.id",
-    f"SELECT w.i, e.q, e.worker, e.since, e.seal, e.session {_LOADED}"
-    " JOIN everhold.effect e ON e.session = s.ref ORDER BY e.q",
+    "WITH RECURSIVE wanted AS (SELECT w.i, w.since, s.ref, s.birth, s.seal, s.origin, s.origin_n"
+    " FROM unnest(%s::text[], %s::int8[]) WITH ORDINALITY AS w (id, since, i)"
+    " JOIN everhold.session s ON s.id = w.id AND s.deleted = 0), "
+    + _CHAIN.format(
+        first=f"SELECT w.i, w.ref, CASE WHEN w.since < 0 THEN h.open_from ELSE w.since END, {_TOP}, w.origin,"
+        " w.origin_n FROM wanted w JOIN everhold.head_1 h ON h.ref = w.ref"
+    )
+    + " SELECT w.i, 0, h.ref, w.birth, h.state, h.metrics, h.due_at, h.updated_at, w.seal, h.revision, h.n,"
+    " h.open_from, h.mail, h.attempts, h.seal FROM wanted w JOIN everhold.head_1 h ON h.ref = w.ref UNION ALL"
+    " SELECT c.root, 1, j.n, j.answers, j.asked, j.notes, j.at, NULL, j.seal, NULL, NULL, NULL, NULL, NULL, NULL"
+    f" FROM {_STEPS} UNION ALL"
+    " SELECT w.i, 2, l.id, l.kind, l.body, NULL, l.at, NULL, l.seal, l.session, NULL, NULL, NULL, NULL, NULL"
+    " FROM wanted w JOIN everhold.letter l ON l.session = w.ref UNION ALL"
+    " SELECT w.i, 3, e.q, e.worker, NULL, NULL, e.since, NULL, e.seal, e.session, NULL, NULL, NULL, NULL, NULL"
+    " FROM wanted w JOIN everhold.effect e ON e.session = w.ref ORDER BY 1, 2, 3"
 )
-OPEN: Final = _CHAIN.format(
-    first=f"SELECT s.ref, s.ref, h.open_from, {_TOP}, s.origin, s.origin_n"
-    " FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref WHERE s.ref = ANY(%s)"
+#: The columns of each part, in the order in which they are read: a head after its birth, a delivery, a letter, a mark.
+_PARTS: Final = tuple(
+    itemgetter(*columns)
+    for columns in (
+        (3, 8, 2, 9, 4, 10, 11, 6, 7, 5, 12, 13, 14),
+        (2, 6, 3, 4, 5, 8),
+        (3, 4, 6, 2, 8, 9),
+        (2, 3, 6, 8, 9),
+    )
+)
+OPEN: Final = (
+    "WITH RECURSIVE "
+    + _CHAIN.format(
+        first=f"SELECT s.ref, s.ref, h.open_from, {_TOP}, s.origin, s.origin_n"
+        " FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref WHERE s.ref = ANY(%s)"
+    )
+    + f" SELECT c.root, j.n, j.at, j.answers, j.asked, j.notes, j.seal FROM {_STEPS} ORDER BY c.root, j.n"
 )
 LETTERS_OF: Final = "SELECT kind, body, at, id, seal, session FROM everhold.letter WHERE session = ANY(%s) ORDER BY id"
 HIDDEN: Final = (
@@ -84,16 +102,16 @@ PAGE: Final = 200
 read_birth = msgspec.json.Decoder(Birth).decode
 _query = msgspec.json.Decoder(Query).decode
 Found = tuple[Birth, Query, float]
-#: What each statement of `LOAD` says of one session.
+#: The rows of each part of one session.
 Parts = tuple[list[tuple[Any, ...]], ...]
 
 
-def parts(count: int, said: Sequence[Sequence[tuple[Any, ...]]]) -> list[Parts]:
+def parts(count: int, rows: Sequence[tuple[Any, ...]]) -> list[Parts]:
     """The rows of `LOAD`, one session after the other in the order in which they were wanted."""
-    found: list[Parts] = [tuple([] for _ in LOAD) for _ in range(count)]
-    for part, rows in enumerate(said):
-        for i, *row in rows:
-            found[i - 1][part].append(tuple(row))
+    found: list[Parts] = [tuple([] for _ in _PARTS) for _ in range(count)]
+    for row in rows:
+        part = row[1]
+        found[row[0] - 1][part].append(_PARTS[part](row))
     return found
 
 

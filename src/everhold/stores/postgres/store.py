@@ -27,7 +27,7 @@ from everhold.ports.attachment import Attachment
 from everhold.ports.store import Change, Filter, Problem, Progress, Record, Summary, Worker
 from everhold.stores.postgres import attach, look, verify
 from everhold.stores.postgres.address import Address, kept, named, read
-from everhold.stores.postgres.door import NOW, sent
+from everhold.stores.postgres.door import NOW
 from everhold.stores.postgres.gather import Gathered
 from everhold.stores.postgres.group import Group
 from everhold.stores.postgres.hear import Ear
@@ -122,13 +122,8 @@ class PostgresStore(Lanes, Upkeep):
 
     async def _loaded(self, wanted: builtins.list[tuple[str, int]]) -> builtins.list[look.Parts]:
         """What there is of some sessions, all at one moment."""
-        values = ([id for id, _ in wanted], [since for _, since in wanted])
-
-        async def act(line: Line) -> builtins.list[look.Parts]:
-            acts = [(_SNAPSHOT, ()), *((statement, values) for statement in look.LOAD), ("COMMIT", ())]
-            return look.parts(len(wanted), (await sent(line, self.schema, acts))[1:-1])
-
-        return await self._lines.insisting(act)
+        ids, since = [id for id, _ in wanted], [n for _, n in wanted]
+        return look.parts(len(wanted), await self._rows(look.LOAD, ids, since))
 
     def _known(self, session_id: str) -> str:
         """An id as it is kept; raises `UnknownSession` for what cannot be one."""
