@@ -502,7 +502,7 @@ async def test_a_lost_lease_is_noticed():
             await store.intake(one, stolen)
             clock.advance(TTL / 3)
             await until(lambda: [each for each in told if each.event == "lost"])
-            assert [each.session_id for each in told if each.event == "lost"] == [one]
+            assert [(each.session_id, each.name) for each in told if each.event == "lost"] == [(one, "")]
             assert not runtime._dispatch.leases.holds(one)
             assert runtime._dispatch.leases.holds(two)
             for gate in world.gates.values():

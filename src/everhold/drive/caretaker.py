@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from everhold.core.errors import EverholdError, Overtaken, StoreBusy, StoreDamaged, UnknownSession
+from everhold.core.session import Birth
 from everhold.drive.alive import Census, Vigil, owner
 from everhold.drive.dispatch import AWAY, Dispatch
 from everhold.drive.runner import ABSENT, Runner
@@ -56,7 +57,7 @@ class Crew(Protocol):
         """Begin to move as many as there is room for; calls for another look when it makes sense."""
         ...
 
-    def cannot(self, session_id: str, error: EverholdError) -> None:
+    def cannot(self, birth: Birth, error: EverholdError) -> None:
         """A session does not go on here."""
         ...
 
@@ -396,13 +397,13 @@ class Caretaker:
         except Overtaken:
             return True
         except ABSENT as error:
-            self._cannot(session_id, error)  # it goes on where its program is
+            self._cannot(record.birth, error)  # it goes on where its program is
         except AWAY as error:
             log.warning("session %s could not be moved, which is tried again: %s", session_id, error)
             return False
         except EverholdError as error:
             log.warning("session %s cannot go on here: %s", session_id, error)
-            self._cannot(session_id, error)
+            self._cannot(record.birth, error)
         live = self._sessions.cached(session_id)
         moved = live is not None and live.head.revision != revision
         if not moved and (await self._sessions.store.load(session_id, since=-1)).head.revision == revision:
@@ -411,6 +412,6 @@ class Caretaker:
         self._skip.pop(session_id, None)
         return True
 
-    def _cannot(self, session_id: str, error: EverholdError) -> None:
+    def _cannot(self, birth: Birth, error: EverholdError) -> None:
         if self.crew is not None:
-            self.crew.cannot(session_id, error)
+            self.crew.cannot(birth, error)

@@ -168,6 +168,8 @@ class Sessions:
         self._do_after(live)
         if said.dispatch:
             self.dispatch(live, said)
+        if self._observed:
+            self._tell(live, said)  # who hears of its end can still see whose it is
         if said.outcome is not None:
             self._ended(live)
             self.jobs.pop(live.id, None)
@@ -176,8 +178,6 @@ class Sessions:
             self.poke()
         if said.settled:
             self.settled(live.id)
-        if self._observed:
-            self._tell(live, said)
         if live.id in self._watchers:
             self.changed(live.id)
 
@@ -186,10 +186,10 @@ class Sessions:
         said = await self.stepper.end(live, outcome, cancel)
         for task in self.jobs.pop(live.id, {}).values():
             task.cancel()
-        self._ended(live)
-        self.poke()
         if self._observed:
             self._tell(live, said)
+        self._ended(live)
+        self.poke()
         self.changed(live.id)
 
     async def retry(self, live: Live, failed: Delivery, ends: list[Answer]) -> Said:
@@ -214,11 +214,11 @@ class Sessions:
         self._do_after(live)
         if said.dispatch:
             self.dispatch(live, said)
+        if self._observed:
+            self._tell(live, said)
         if said.outcome is not None:
             self._ended(live)
         self.poke()
-        if self._observed:
-            self._tell(live, said)
         self.changed(live.id)
 
     def _ended(self, live: Live) -> None:

@@ -27,6 +27,7 @@ import msgspec
 
 from everhold.core.errors import BadSetting, EverholdError, StoreDamaged, UnknownSession
 from everhold.core.lease import Timings
+from everhold.core.session import Birth
 from everhold.drive.alive import here, named
 from everhold.drive.caretaker import Act, Caretaker
 from everhold.drive.dispatch import FAREWELL, Dispatch
@@ -54,6 +55,7 @@ class Told(msgspec.Struct, frozen=True):
     event: str  # started, took_up, cannot, lost, stopping, gave_up, stopped
     text: str
     session_id: str | None = None
+    name: str = ""  # what people call the session: its key, or its title
 
 
 class _Driven:
@@ -256,8 +258,8 @@ class Worker:
         mine = {*fresh[living.index(self._dispatch.worker) :: len(living)]}
         return sorted(fresh, key=lambda each: (self._served.get(each, 0), each not in mine))
 
-    def cannot(self, session_id: str, error: EverholdError) -> None:
-        self._say("cannot", f"left to others: {error}", session_id)
+    def cannot(self, birth: Birth, error: EverholdError) -> None:
+        self._say("cannot", f"left to others: {error}", birth.id, birth)
 
     def _wants(self, record: Record) -> bool:
         return not self._programs or record.birth.program in self._programs
@@ -314,7 +316,7 @@ class Worker:
     def _count(self, record: Record, moved: bool, act: Act) -> None:
         self.moved += moved
         if moved and act == self._dispatch.recover and any(effect.worker != NOBODY for effect in record.effects):
-            self._say("took_up", "taken up from a worker that is gone", record.birth.id)
+            self._say("took_up", "taken up from a worker that is gone", record.birth.id, record.birth)
 
     async def _while_it_works(self, session_id: str) -> None:
         """Hold on while this process works on what the session asked."""
@@ -337,12 +339,13 @@ class Worker:
             self._drive(session_id, None)
 
     def _lost(self, session_id: str) -> None:
-        self._say("lost", "another worker has it now", session_id)
+        live = self._sessions.cached(session_id)
+        self._say("lost", "another worker has it now", session_id, None if live is None else live.birth)
         self._sessions.changed(session_id)
 
-    def _say(self, event: str, text: str, session_id: str | None = None) -> None:
+    def _say(self, event: str, text: str, session_id: str | None = None, birth: Birth | None = None) -> None:
         if self._tell is not None:
-            self._tell(Told(event, text, session_id))
+            self._tell(Told(event, text, session_id, "" if birth is None else birth.key or birth.title))
 
 
 def _counted(number: int, noun: str) -> str:

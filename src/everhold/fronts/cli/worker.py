@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from everhold.workers import Limits, Told, Worker
 
 
+#: Characters of a session's name that are shown.
+NAME: Final = 40
 #: Seconds that people may take to be told, with --once and without --for.
 GRACE: Final = 5.0
 
@@ -100,6 +102,7 @@ async def _work(
     import everhold
 
     async with everhold.open(database, llm=llm, observers=[voice], recover=False) as runtime:
+        voice.runtime = runtime
         worker = runtime.worker(tell=voice.told, **wanted)
         _on_signals(worker)
         voice.say("opened", f"working on {runtime.database}", database=runtime.database)
@@ -181,26 +184,34 @@ class Voice(Observer):
         self._as_json = as_json
         self._heard = True
         self.gave_up = False  # whether calls did not end in time
+        self.runtime: Runtime | None = None  # whose sessions these are
 
-    def say(self, event: str, text: str, session_id: str | None = None, **facts: Any) -> None:
+    def say(self, event: str, text: str, session_id: str | None = None, name: str = "", **facts: Any) -> None:
         """Print it; where nobody reads any more, the work goes on in silence."""
         if self._heard:
             try:
-                self._print(event, text, session_id, facts)
+                self._print(event, text, session_id, name or self._name(session_id), facts)
             except OSError:
                 self._heard = False
 
-    def _print(self, event: str, text: str, session_id: str | None, facts: dict[str, Any]) -> None:
+    def _print(self, event: str, text: str, session_id: str | None, name: str, facts: dict[str, Any]) -> None:
         if self._as_json:
-            named = {} if session_id is None else {"session_id": session_id}
+            named = {} if session_id is None else {"session_id": session_id, **({"name": name} if name else {})}
             return json_out({"at": round(time.time(), 3), "event": event, "text": text, **named, **facts})
-        who = "" if session_id is None else f"{session_id[:SHORT]} "
+        who = "" if session_id is None else f"{line(clean(name), NAME) or session_id[:SHORT]} "
         click.echo(f"{event:<9} {who}{line(clean(text))}".rstrip())
         return None
 
+    def _name(self, session_id: str | None) -> str:
+        """What people call a session that is in memory: its key, or its title."""
+        if session_id is None or self.runtime is None:
+            return ""
+        live = self.runtime._sessions.cached(session_id)
+        return "" if live is None else live.birth.key or live.birth.title
+
     def told(self, one: Told) -> None:
         self.gave_up = self.gave_up or one.event == "gave_up"
-        self.say(one.event, one.text, one.session_id)
+        self.say(one.event, one.text, one.session_id, one.name)
 
     def completed(self, session_id: str, value: Any, metrics: Metrics) -> None:
         self.say("completed", "", session_id)

@@ -2,13 +2,18 @@
 
 import json
 import logging
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import everhold
 from everhold.core.errors import BadSetting
+from everhold.fronts.cli.house import SHORT
 from everhold.fronts.cli.worker import Voice, _limits
 from everhold.fronts.wire import Exit
+from everhold.packages.find import find
 from everhold.workers import Limits
 
 from .conftest import Cli
@@ -60,6 +65,37 @@ def test_in_words(cli: Cli) -> None:
     """One line for each event, which begins with its name."""
     said = cli("worker", "--once", "shop.py:refund")
     assert [line.split()[0] for line in said.out.splitlines()] == ["opened", "started", "stopped", "done"]
+
+
+DOZES = """
+import everhold
+
+@everhold.program
+async def dozes(ctx):
+    await ctx.sleep(0.01)
+"""
+
+
+def test_sessions_are_called_what_people_call_them(cli: Cli, tmp_path: Path) -> None:
+    """By their key, or their title; else by the beginning of their id. Tools are told the id too."""
+    (tmp_path / "dozes.py").write_text(DOZES)
+
+    def begun(*given: dict[str, Any]) -> list[str]:
+        with everhold.open_blocking(recover=False) as runtime:
+            ids = [runtime.start(find("dozes.py:dozes")(), wait=0, **one).session_id for one in given]
+        time.sleep(0.02)  # until they are due
+        return ids
+
+    short = begun({"key": "order-7", "title": "Order"}, {"title": "The order\nof Ann"}, {})[2][:SHORT]
+    said = cli("worker", "--once").out.splitlines()
+    assert sorted(line for line in said if line.startswith("completed")) == [
+        "completed The order of Ann",
+        "completed order-7",
+        f"completed {short}",
+    ]
+    (id,) = begun({"key": "order-8"})
+    told = [json.loads(line) for line in cli("worker", "--once", "--json").out.splitlines()]
+    assert [(one["session_id"], one["name"]) for one in told if one["event"] == "completed"] == [(id, "order-8")]
 
 
 @pytest.mark.parametrize(
