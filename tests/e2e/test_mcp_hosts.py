@@ -162,6 +162,7 @@ def test_print_shows_what_install_would_write_and_changes_nothing(
 BAD = {
     "cut off": "{",
     "a list": "[]",
+    "levels without end": "[" * 5000,
     "servers are a list": '{"mcpServers": []}',
     "not UTF-8": b"\xff\xfe{}",
     "another server of this name": '{"mcpServers": {"everhold": {"url": "https://example.com/mcp"}}}',
@@ -170,17 +171,18 @@ BAD = {
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 @pytest.mark.parametrize("verb", ["install", "uninstall"])
+@pytest.mark.parametrize("host", ["cursor", "claude-desktop"])
 def test_a_file_that_cannot_be_edited_is_left_alone(
-    verb: str, bad: str | bytes, home: Path, capsys: pytest.CaptureFixture[str]
+    host: str, verb: str, bad: str | bytes, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = place("cursor")
-    file.parent.mkdir()
+    file = place(host)
+    file.parent.mkdir(parents=True)
     file.write_bytes(bad if isinstance(bad, bytes) else bad.encode())
     before = file.read_bytes()
-    assert main(["mcp", verb, "cursor", "--json"]) == 2
+    assert main(["mcp", verb, host, "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["code"] == "bad_host_file"
     assert file.read_bytes() == before
-    assert [one.name for one in file.parent.iterdir()] == ["mcp.json"]
+    assert [one.name for one in file.parent.iterdir()] == [file.name]
 
 
 def test_bad_toml_is_left_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

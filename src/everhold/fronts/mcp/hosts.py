@@ -216,12 +216,12 @@ def _server(host: Host, place: Place, name: str, text: str) -> Any:
     """What a host's file says of a server now."""
     if not text.strip():
         return None
+    found: Any = tomltext.read(text) if host.toml else jsontext.read(text).value
     if host.plain:
         try:
             json.loads(text.removeprefix("\ufeff"))
         except json.JSONDecodeError as error:
             raise Malformed(f"line {error.lineno}: {error.msg}") from None
-    found: Any = tomltext.read(text) if host.toml else jsontext.read(text).value
     for part in (*place.servers, name):
         if not isinstance(found, dict):
             raise Malformed(f"there should be an object around {part!r}")
