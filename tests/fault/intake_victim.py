@@ -16,7 +16,7 @@ from everhold.runtime import Runtime
 from everhold.stores.choice import store
 from tests.fault.victim import say
 
-INPUTS = 72
+INPUTS = 144
 
 
 @everhold.tool(rerun="safe")
