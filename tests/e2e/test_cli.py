@@ -145,11 +145,11 @@ def wait_for(holds: object, timeout: float = 90.0) -> None:
 class Terminal:
     """A command with a terminal of its own."""
 
-    def __init__(self, cwd: Path, *words: str) -> None:
+    def __init__(self, cwd: Path, *words: str, **env: str) -> None:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
             os.chdir(cwd)
-            os.environ["EVERHOLD_DATABASE_URL"] = "sqlite:///app.db"
+            os.environ.update({"EVERHOLD_DATABASE_URL": "sqlite:///app.db", "TERM": "xterm"} | env)
             os.execv(sys.executable, [sys.executable, "-m", "everhold", *words])
         self.text = ""
         self._letters = codecs.getincrementaldecoder("utf-8")()  # what is read may end within a letter
@@ -204,6 +204,18 @@ def test_ctrl_c_at_a_terminal_keeps_the_session(shop: Path) -> None:
     assert terminal.interrupt() == 130
     assert "the session is kept; go on with: everhold run -c k" in terminal.text
     assert json.loads(everhold("show", "k", "--json", cwd=shop).stdout)["session"]["state"] == "paused"
+
+
+@pytest.mark.filterwarnings("ignore:.*use of forkpty.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("env", "styled"), [({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_a_terminal_is_styled_unless_it_should_not_be(shop: Path, env: dict[str, str], styled: bool) -> None:
+    everhold("run", "shop.py:refund", "order=7", "--key", "k", cwd=shop)
+    for words in ("show k", "sessions", "show nobody"):
+        terminal = Terminal(shop, *words.split(), **env)
+        terminal.end()
+        assert ("\x1b[" in terminal.text) is styled, (words, terminal.text)
 
 
 @pytest.mark.filterwarnings("ignore:.*use of forkpty.*:DeprecationWarning")

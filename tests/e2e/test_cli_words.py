@@ -115,3 +115,23 @@ def test_whoever_reads_only_the_beginning_is_no_mistake(shop: Path) -> None:
         env = {**os.environ, "EVERHOLD_DATABASE_URL": "sqlite:///app.db"}
         done = subprocess.run(["bash", "-c", line], cwd=shop, env=env, capture_output=True, text=True, timeout=250)
         assert (done.returncode, done.stderr) == (0, ""), words
+
+
+def test_without_words_it_shows_its_help(tmp_path: Path) -> None:
+    done = everhold(cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == everhold("--help", cwd=tmp_path).stdout
+
+
+def test_closed_streams_are_like_empty_ones(shop: Path) -> None:
+    """Nothing is a terminal then, and no file that is opened later takes their places."""
+    env = {**os.environ, "EVERHOLD_DATABASE_URL": "sqlite:///app.db"}
+    for words, closed, code in (
+        ("answer k", "<&-", 2),
+        ("run shop.py:refund order=8", "<&-", 10),
+        ("run shop.py:refund order=8", "<&- >&- 2>&-", 10),
+        ("sessions --json", ">&-", 0),
+    ):
+        line = f"{sys.executable} -m everhold {words} {closed}"
+        done = subprocess.run(["bash", "-c", line], cwd=shop, env=env, capture_output=True, text=True, timeout=250)
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr

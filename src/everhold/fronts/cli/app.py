@@ -146,17 +146,25 @@ class Commands(click.Group):
                 formatter.write_dl([(name, HELP[name]) for name in names])
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(package_name="everhold", message="everhold %(version)s")
-def everhold() -> None:
+@click.pass_context
+def everhold(context: click.Context) -> None:
     """LLM programs that stop wherever they need an answer, and survive everything while they wait.
 
     A SESSION is an id, the beginning of one, its key, or @last.
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns how to exit."""
+    _streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if "--json" not in words:
         return _run(words, as_json=False)
@@ -166,9 +174,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(words, as_json=True)
 
 
+def _streams() -> None:
+    """Empty standard streams instead of closed ones, whose places the next files to be opened would take."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
+def _color() -> bool | None:
+    """No colours, bold or dim letters where they are not wanted or not known; else, the terminal decides."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
+
+
 def _run(words: list[str], *, as_json: bool) -> int:
     try:
-        return int(everhold.main(args=words, prog_name="everhold", standalone_mode=False) or 0)
+        return int(everhold.main(args=words, prog_name="everhold", standalone_mode=False, color=_color()) or 0)
     except ReaderGone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
@@ -202,7 +223,7 @@ def told(error: Exception, *, as_json: bool, database: str | None = None) -> int
         facts |= {"hint": aimed(hint, place_of(database))} if hint else {}
     elif isinstance(error, click.ClickException):
         path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "everhold"
-        message = error.format_message().rstrip(".")
+        message = " ".join(error.format_message().split()).rstrip(".")
         code, facts = Exit.USAGE, {"error": message, "code": "usage", "hint": f"{path} --help"}
     else:
         raise error
@@ -211,7 +232,7 @@ def told(error: Exception, *, as_json: bool, database: str | None = None) -> int
 
         json_out(facts)
     else:
-        click.secho(f"error: {facts['error']} [{facts['code']}]", err=True, fg="red")
+        click.secho(f"error: {facts['error']} [{facts['code']}]", err=True, fg="red", color=_color())
         if facts.get("hint"):
             click.echo(f"hint: {facts['hint']}", err=True)
     return int(code)

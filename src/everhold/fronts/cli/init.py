@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 import re
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -72,6 +74,9 @@ A program that may be killed at any moment and goes on where it was. You are ask
 The sessions are in {name}.db; everhold.toml says so.
 """
 
+#: Modules that a file of the same name would hide.
+TAKEN: Final = sys.stdlib_module_names | {"everhold", "pytest", "test"}
+
 _IGNORED: Final = "*.db\n*.db-*\n__pycache__/\n.pytest_cache/\n"
 
 FILES: Final = {
@@ -88,8 +93,10 @@ FILES: Final = {
 @json_option
 def init_(name: str, as_json: bool) -> None:
     """Make a folder with a program, its test and its settings."""
-    if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or name in ("everhold", "test"):
-        raise BadSetting("NAME", f"{name!r} should be a Python name in small letters, and not everhold or test")
+    if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise BadSetting("NAME", f"{name!r} should be a Python name in small letters")
+    if name in TAKEN:
+        raise BadSetting("NAME", f"{name!r} is the name of a module that is there already")
     folder = Path(name)
     if folder.exists():
         raise BadSetting("NAME", f"{folder} is there already; nothing was changed")

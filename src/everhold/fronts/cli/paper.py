@@ -105,7 +105,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequen
         grid.add_row(*row)
     with console.capture() as printed:  # rich would end the process if the reader has gone
         console.print(grid)
-    click.echo(printed.get(), nl=False)
+    click.echo("\n".join(row.rstrip() for row in printed.get().splitlines()))
     return None
 
 

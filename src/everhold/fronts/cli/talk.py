@@ -120,14 +120,15 @@ def _command(text: str) -> Spoken | None:
     match word:
         case ":quit" | ":q":
             raise Quit
-        case ":error":
-            return Spoken(error=rest or "no answer")
+        case ":error" if rest.strip():
+            return Spoken(error=rest.strip())
         case ":f" if rest:
             return _file(rest)
         case ":e":
             edited = click.edit("", require_save=False)
             return Spoken(edited.rstrip("\n")) if edited and edited.strip() else None
-    click.secho(f"{word} is not known here; there are {_HELP}", fg="red", err=True)
+    wrong = "needs more" if word in (":f", ":error") else "is not known here"
+    click.secho(f"{word} {wrong}; there are {_HELP}", fg="red", err=True)
     return None
 
 

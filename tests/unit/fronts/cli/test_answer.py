@@ -136,10 +136,12 @@ def test_the_end_of_input_is_a_quit(cli: Cli) -> None:
 
 def test_a_colon_f_takes_a_file_and_colon_error_an_error(cli: Cli) -> None:
     Path("why.txt").write_text("it broke\n")
-    typed = ":nonsense\n:f nowhere.txt\n:f why.txt\n:error not today\n"
+    typed = ":nonsense\n:f\n:f nowhere.txt\n:f why.txt\n:error\n:error not today\n"
     said = cli("run", "shop.py:refund", "order=7", typed=typed)
     assert ":nonsense is not known here" in said.err
+    assert ":f needs more" in said.err
     assert "nowhere.txt cannot be read" in said.err
+    assert ":error needs more" in said.err
     assert "AnswerFailed: not today" in said.err
 
 

@@ -23,6 +23,7 @@ MISTAKES = [
     ("show", "usage", 2, "Missing argument 'SESSION'"),
     ("sessions --older-than soon", "usage", 2, "say 90s, 15m, 12h, 30d or 2w"),
     ("sessions --limit many", "usage", 2, "'many' is not a valid integer"),
+    ("mcp install", "usage", 2, "Choose from: claude-code, claude-desktop"),
     ("db frob", "usage", 2, "No such command 'frob'"),
     ("export seven", "usage", 2, "--out FILE, or --as-test FOLDER"),
     ("export --as-test tests", "usage", 2, "a test is made of one session"),
@@ -100,6 +101,8 @@ MISTAKES = [
     ("import export.jsonl", "session_exists", 2, "--skip"),
     ("init shop-2", "bad_setting", 2, "a Python name in small letters"),
     ("init made", "bad_setting", 2, "is there already"),
+    ("init class", "bad_setting", 2, "a Python name in small letters"),
+    ("init asyncio", "bad_setting", 2, "the name of a module that is there already"),
 ]  # fmt: skip
 
 
