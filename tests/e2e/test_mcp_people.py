@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import shlex
 
 import pytest
 from mcp import MCPError
@@ -69,13 +70,19 @@ async def test_without_forms_the_result_says_what_a_person_types(shop, mode):
 
 
 async def test_the_command_it_names_is_the_one_that_works(shop, monkeypatch):
+    """Also where a folder has a name that a shell would take for several words."""
     from everhold.fronts.cli.app import main
 
+    folder = shop / "Ada's shop; really ☃"
+    folder.mkdir()
+    monkeypatch.chdir(build(folder))
     async with opened() as host:
         told = await decided(host)
-    words = told["for_people"][0]["command"].split()[1:]
+    words = shlex.split(told["for_people"][0]["command"])[1:]
+    monkeypatch.chdir(shop)
     done = await asyncio.to_thread(main, [*words, "--yes", "--as", "ann"])
     assert done == 0
+    monkeypatch.chdir(folder)
     async with opened() as host:
         assert (await host.call("status", session_id=told["session_id"], wait=20))["result"] == "sent"
 

@@ -11,6 +11,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import shlex
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,7 +90,7 @@ class House:
         found = self._found
         if found is None or found.source.get("database") == DEFAULT:
             return ""
-        return f" -d {found.path or found.shown}"
+        return f" -d {shlex.quote(str(found.path or found.shown))}"
 
     # ---- programs
 

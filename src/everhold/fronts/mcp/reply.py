@@ -10,6 +10,7 @@ Rules
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -99,7 +100,7 @@ def _for_person(query: OpenQuery, option: str) -> dict[str, JSON]:
 def command(query: OpenQuery, option: str) -> str:
     """What a person types to answer."""
     if query.kind is Kind.SIGNAL:
-        return f"everhold signal {query.session_id} {query.name}{option}"
+        return f"everhold signal {query.session_id} {shlex.quote(query.name)}{option}"
     return f"everhold answer {query.session_id} --query {query.id}{option}"
 
 

@@ -65,6 +65,11 @@ def test_a_signal_is_sent_and_not_answered():
     assert reply.told(asked(GO))["for_people"][0]["command"] == "everhold signal s-1 go"
 
 
+def test_what_a_person_types_is_one_command_whatever_a_signal_is_called():
+    odd = Query(3, "0:3", kind=Kind.SIGNAL, name="go; rm -rf ~")
+    assert reply.told(asked(odd))["for_people"][0]["command"] == "everhold signal s-1 'go; rm -rf ~'"
+
+
 def test_many_questions_are_all_named_and_the_form_is_shown():
     told = reply.told(asked(*(Query(number, f"0:{number}", "?") for number in range(5))))["next"]
     assert "(q-0, q-1, q-2, q-3, q-4)" in told
