@@ -26,7 +26,6 @@ from everhold.stores.choice import store as store_at
 
 AT_ONCE = 32
 LOOK = 0.05
-POLL = 0.005
 LEFT = "SELECT 1 FROM everhold.sessions_v WHERE state IN ('running', 'paused') LIMIT 1"
 began: list[float] = []  # when this process first did something in a slice
 
@@ -120,9 +119,10 @@ class Crew:
             for number in range(first, first + count):
                 before = perf_counter()
                 await session.enqueue(work.ANSWER, key=f"n{number}")
-                while (await session.turn(f"n{number}", wait=POLL)).settled is None:
-                    pass
+                turn = await session.turn(f"n{number}")
                 taken.append(perf_counter() - before)
+                if turn.text != work.ANSWER:
+                    raise AssertionError(f"it should have been answered, but is {turn!r}")
         return {"seconds": taken}
 
     async def beside(self, endless: bool, log: str) -> speak.Reply:

@@ -264,6 +264,35 @@ async def test_a_waiting_process_hears_again_after_a_restart(postgres):
         assert await one.changed()
 
 
+async def test_others_are_told_who_sees_to_it_first(postgres):
+    """Who looks for work sees to what it writes; what somebody else puts there is for the last who held the session."""
+    url = fresh(postgres)
+    async with (
+        opened(PostgresStore(url)) as one,
+        opened(PostgresStore(url)) as two,
+        opened(PostgresStore(url)) as three,
+    ):
+        heard = asyncio.Queue()
+        one.listen(heard.put_nowait)
+        two.listen(lambda first: None, "w-two")
+        while "when asked" in (one.stats()["hears"], two.stats()["hears"]):
+            await asyncio.sleep(0.01)
+        await taken(three, id=(await begin(three, "s-1")).birth.id)
+        await in_time(_told(heard, ""))
+        await begin(two, "s-2")
+        await in_time(_told(heard, "w-two"))
+        holder = await three.intake("s-1", lambda intake: intake.lease.owner.incarnation)
+        await put(three, said("i-1"))
+        await in_time(_told(heard, holder))
+        await two.release("w-two")
+        await in_time(_told(heard, ""))
+
+
+async def _told(heard, wanted):
+    while await heard.get() != wanted:
+        pass
+
+
 async def test_a_slow_commit_is_told_when_it_has_landed(postgres):
     """What another process is told in between does not stand for what lands after it."""
     url = fresh(postgres)

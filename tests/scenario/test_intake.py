@@ -27,6 +27,7 @@ from everhold.core.turn import Answered, Framed, Refreshed, TurnCancelled
 from everhold.drive.agent.agent import Agent
 from everhold.ports.source import Offer
 from everhold.ports.tool import tool
+from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
 from tests.scenario.house import TTL, die, dying, opened, rows
 from tests.scenario.talk import Scripted, use
@@ -931,6 +932,50 @@ async def test_a_claim_of_a_dead_process_is_taken_over(tmp_path):
         assert (await session.turn("a", wait=20)).text == "Taken over."
         items = await session.intake(all=True)
         assert [(item.id, item.fence, item.state) for item in items] == [("a", 2, ItemState.COMPLETED)]
+
+
+async def test_what_is_taken_back_before_the_commit_is_not_said():
+    """What was looked at may be gone when it is to be handed over: then nothing lands, and the next is heard."""
+    store = Interrupted()
+    async with opened(on=store, llm=Scripted("Here.")) as runtime:
+        session = await runtime.session(plain, "gone")
+        await runtime._drain.rest()
+        store.before = lambda: session.cancel("k")
+        await session.enqueue("Hi.", key="k")
+        await runtime._drain.rest()
+        assert (await session.turns(), store.before) == ([], None)
+        assert [(item.id, item.state) for item in await session.intake(all=True)] == [("k", ItemState.CANCELLED)]
+        receipt = await session.enqueue("Hello?")
+        assert (await session.turn(receipt.item.id)).text == "Here."
+
+
+class Interrupted(MemoryStore):
+    """A store in which something else happens first, once, when somebody hands over what waited."""
+
+    before = None
+
+    async def commit(self, change, fence):
+        if change.intake is not None and self.before is not None:
+            before, self.before = self.before, None
+            await before()
+        await super().commit(change, fence)
+
+
+async def test_a_worker_takes_a_conversation_once_for_a_turn():
+    """The lease comes in the commit that hands over what was said, and goes when the turn is over."""
+    leases = []
+
+    async def model(query):
+        leases.append(await runtime.store.intake(session.id, lambda intake: intake.lease))
+        return "Here."
+
+    async with opened(llm=model, recover=False) as runtime:
+        session = await runtime.session(plain, "leased")
+        await session.enqueue("Hi.", key="k")
+        await runtime.worker().once(60)
+        leases.append(await runtime.store.intake(session.id, lambda intake: intake.lease))
+        assert [(lease.generation, lease.released) for lease in leases] == [(1, False), (1, True)]
+        assert (await session.turn("k")).text == "Here."
 
 
 async def test_two_processes_let_each_input_in_once(tmp_path):

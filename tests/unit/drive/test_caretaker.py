@@ -195,6 +195,32 @@ async def test_the_news_of_others_can_wait_and_a_call_cannot():
         await asyncio.wait_for(waiting, 60)
 
 
+async def test_what_another_sees_to_first_is_left_to_him():
+    """Whoever waits for a session is told of it all the same; what is for nobody, or for us, is seen to at once."""
+    async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
+        caretaker, seen = runtime._caretaker, asyncio.Queue()
+
+        async def see(now):
+            seen.put_nowait(now)
+            return False
+
+        caretaker.urgent, caretaker.living = [see], frozenset({"w-other"})
+        caretaker._rested = asyncio.get_running_loop().time() + 600
+        with runtime._sessions.watched("s-1") as told:
+            caretaker._hear("w-other")
+            resting = asyncio.create_task(caretaker._in_peace(None))
+            await asyncio.wait_for(told, 60)
+        with runtime._sessions.watched("s-1") as told:
+            caretaker._hear("w-other")
+            await asyncio.wait_for(told, 60)
+        assert seen.empty()
+        for first in ("", "w-gone", runtime._dispatch.worker):
+            caretaker._hear(first)
+            await asyncio.wait_for(seen.get(), 60)
+        caretaker.poke()
+        await asyncio.wait_for(resting, 60)
+
+
 async def test_who_dies_while_the_house_is_looked_at_is_found_dead():
     """He has just been seen alive, and nothing else will happen: whoever rests now rests for minutes."""
     clock, store = ManualClock(), MemoryStore()
