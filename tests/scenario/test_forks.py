@@ -316,6 +316,18 @@ async def test_a_fork_of_a_failed_session_replaces_the_answer_that_broke_it():
         assert (await runtime.fork(status.session_id, at=1, answer="7")).result == 7
 
 
+async def test_a_fork_without_a_step_of_a_session_that_failed_again_begins_before_its_failures():
+    @everhold.program
+    async def fragile(ctx):
+        return int(await ctx.llm("A number?"))
+
+    async with opened() as runtime:
+        status = await runtime.start(fragile())
+        status = await runtime.answer(status.queries[0], "many")
+        assert (await runtime.retry(status.session_id)).state == "failed"
+        assert prompts(await runtime.fork(status.session_id)) == ["A number?"]
+
+
 @pytest.mark.parametrize("file", [False, True])
 async def test_a_fork_goes_on_after_a_restart(file, tmp_path):
     """Its journal is read from two places."""

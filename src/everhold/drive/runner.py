@@ -413,8 +413,8 @@ class Runner:
         """A new session that shares this one's journal up to step `at`; with an answer, that step's is replaced."""
         record = await self._store.load(session_id)
         deliveries = record.deliveries
-        end = deliveries[-1].notes.outcome if deliveries and deliveries[-1].notes else None
-        last = record.head.n - (1 if end is not None else 0)
+        before = [one.n for one in deliveries[:-1] if given is not None or not _ends(one)]  # each retry ended, too
+        last = max(before, default=-1) if _ends(deliveries[-1]) else record.head.n
         cut = last if at is None else at
         if not 0 <= cut <= record.head.n:
             raise BadStep(session_id, cut, f"it has steps 0 to {record.head.n}")

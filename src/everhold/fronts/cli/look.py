@@ -183,7 +183,7 @@ def _noted(delivery: Delivery) -> list[str]:
         return []
     words = [f"{entry.level}: {entry.message}" for entry in notes.log]
     words += ["timers fired"] * notes.fired + ["retried"] * notes.retry
-    return words + ([f"cancelled: {notes.cancel}"] if notes.cancel is not None else [])
+    return words + ([f"cancelled: {notes.cancel}".removesuffix(": ")] if notes.cancel is not None else [])
 
 
 def _show_rest(house: House, session_id: str, record: Record) -> None:
@@ -254,9 +254,12 @@ def usage_(by: str, newer_than: float | None, database: str | None, as_json: boo
                 row[column] += more
         if as_json:
             return json_out({"database": house.database, "usage": [{by: name, **row} for name, row in rows.items()]})
-        columns = (by, "sessions", "model calls", "prompt tokens", "answer tokens")
-        table(columns, [(_brief(name), *map(str, row.values())) for name, row in rows.items()], wide=(by,))
-        click.echo(f"together {plural(sum(row['llm_calls'] for row in rows.values()), 'model call')}")
+        if rows:
+            columns = (by, "sessions", "model calls", "prompt tokens", "answer tokens")
+            table(columns, [(_brief(name), *map(str, row.values())) for name, row in rows.items()], wide=(by,))
+            click.echo(f"together {plural(sum(row['llm_calls'] for row in rows.values()), 'model call')}")
+        else:
+            click.echo("no sessions")
         footer(house.database)
 
 

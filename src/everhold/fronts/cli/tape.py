@@ -218,7 +218,7 @@ def _lines(delivery: Delivery | None) -> dict[str, str]:
             case Raised(error=error):
                 told["the end"] = f"failed: {error}"
             case _:
-                told["the end"] = f"cancelled: {outcome.reason}"
+                told["the end"] = f"cancelled: {outcome.reason}".removesuffix(": ")
     return told
 
 

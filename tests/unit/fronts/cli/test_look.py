@@ -153,6 +153,19 @@ def test_the_database_is_private_from_its_first_moment(cli: Cli) -> None:
     assert stat.S_IMODE(Path("shop.db").stat().st_mode) == 0o600
 
 
+def test_a_cancel_without_a_reason_is_told_without_one(cli: Cli) -> None:
+    two(cli)
+    cli("cancel", "seven")
+    cli("cancel", "later", "--reason", "too late")
+    assert "  cancelled\n" in cli("show", "seven").out
+    assert "  cancelled: too late\n" in cli("show", "later").out
+
+
+def test_usage_of_nothing_is_no_table(cli: Cli) -> None:
+    two(cli)
+    assert cli("usage", "--newer-than", "0s").out.startswith("no sessions\n")
+
+
 # ---- keeping
 
 
