@@ -134,8 +134,7 @@ def install_(
         return _python(source, rev, linked=False, as_json=as_json)
     from everhold.packages.lua.verbs import install
 
-    folder = Path(source).expanduser()
-    told = install(str(folder.absolute()) if folder.is_dir() else source, name, rev=rev, force=force, project=project)
+    told = install(_place(source), name, rev=rev, force=force, project=project)
     here = [*told["installed"], *told.get("updated", [])]
     if not as_json:
         _say_installed(told)
@@ -144,6 +143,13 @@ def install_(
         return json_out(told)
     if here and not told["trusted"]:
         click.echo("What is not trusted runs in a process of its own; see: everhold pkg trust --help")
+
+
+def _place(source: str) -> str:
+    """A path from here as an absolute one, also if nothing is there; an address as it is."""
+    path = Path(source).expanduser()
+    is_path = source.startswith(("./", "../")) or source == ".." or (source and path.exists())
+    return str(path.absolute()) if is_path else source
 
 
 def _say_installed(told: dict[str, Any]) -> None:

@@ -150,7 +150,7 @@ def _git(url: str, *words: str) -> str:
     finally:
         _end(process)
     if process.returncode:
-        said = hidden(complaint.decode("utf-8", "replace").strip())
+        said = hidden(" ".join(complaint.decode("utf-8", "replace").split()))
         raise BadPackage(f"git clone failed: {said}", "Nothing was changed. Check the address and the revision.")
     return told.decode("utf-8", "replace")
 

@@ -58,6 +58,27 @@ def test_a_folder_can_be_named_from_where_one_stands(cli: Cli, folder: Path) -> 
     assert cli("pkg", "install", "src/debate", "--name", "talk").out.startswith("installed: talk\n")
 
 
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("./none", "Source directory does not exist: {here}/none"),
+        ("../none", "Source directory does not exist: {here}/../none"),
+        ("shop.py", "Source directory does not exist: {here}/shop.py"),
+        ("", "Not the address of a repository: ''"),
+        ("file:///none", "git clone failed: fatal: '/none' does not appear to be a git repository"),
+    ],
+)
+def test_a_place_where_nothing_is_is_told_in_one_line(
+    cli: Cli, folder: Path, tmp_path: Path, source: str, words: str
+) -> None:
+    """What looks like a path is never looked for on the network."""
+    said = cli("pkg", "install", source)
+    assert said.code == 2
+    first, hint = said.err.splitlines()
+    assert first.startswith("error: " + words.format(here=tmp_path))
+    assert hint.startswith("hint: ")
+
+
 def test_everything_of_an_installation_is_said(cli: Cli, folder: Path, tmp_path: Path) -> None:
     (folder / "out").symlink_to("/etc")
     (tmp_path / "alc.toml").write_text('packages = { x = "*" }')
