@@ -4,8 +4,8 @@ Text is never trusted: a model may have written it. A package is trusted while a
 the user said so, and as long as it needs no other that is not. Knowing is left to others: `find` finds a program by
 reference, `trusted` says whether the user vouched for a package's folder, or for a file.
 
-Lua writes numbers and orders text as the process does. Where an application has chosen a language with
-`locale.setlocale`, even 3.5 would be written otherwise, so that nothing runs here; workers have none.
+Lua writes numbers and dates, orders text and knows letters as the process does. Where an application has chosen a
+language with `locale.setlocale`, even 3.5 would be written otherwise, so that nothing runs here; workers have none.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from everhold.programs.lua.needs import Trusted, closed
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.remote import Home, RemoteExecution
 
-#: Names of the locale in which numbers have a point and text is ordered by its bytes.
+#: Names of the locale in which numbers have a point, days are English, and text is ordered by its bytes.
 _PLAIN: Final = frozenset({"C", "POSIX", "C.UTF-8", "C.utf8"})
+_CHOSEN: Final = (locale.LC_NUMERIC, locale.LC_COLLATE, locale.LC_TIME)
 
 
 class LuaHost:
@@ -52,10 +53,16 @@ class LuaHost:
         return LuaExecution(program, birth, meter, memory=self._home.limits.memory, allowed=self._trusted)
 
     def _may_run_here(self, program: LuaProgram, main: Path) -> bool:
-        if not _PLAIN.issuperset(map(locale.setlocale, (locale.LC_NUMERIC, locale.LC_COLLATE))):
-            return False
-        return closed(main.parent if program.is_package else main, program.roots, self._trusted)
+        return _is_plain() and closed(main.parent if program.is_package else main, program.roots, self._trusted)
 
     async def close(self) -> None:
         """End the workers."""
         await self._home.close()
+
+
+def _is_plain() -> bool:
+    """Whether Lua in this process is Lua as it is everywhere."""
+    letters = locale.setlocale(locale.LC_CTYPE)  # chosen by the environment, too; in UTF-8 a byte is no letter
+    if letters not in _PLAIN and not letters.lower().endswith(("utf-8", "utf8")):
+        return False
+    return _PLAIN.issuperset(map(locale.setlocale, _CHOSEN))

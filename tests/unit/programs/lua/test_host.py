@@ -79,33 +79,52 @@ import everhold
 from everhold.packages.trust import trust
 from everhold.programs.lua.program import LuaProgram
 
-assert locale.setlocale(locale.LC_ALL, "de_DE.UTF-8") and locale.str(3.5) == "3,5"
+category = getattr(locale, sys.argv[2])
+assert locale.setlocale(category, "de_DE.UTF-8")
 folder = Path(sys.argv[1])
 trust(folder)
 print(everhold.run(LuaProgram.package(folder)()))
 """
 
 
-def test_a_language_of_the_process_is_not_that_of_its_programs(root: Path, tmp_path: Path) -> None:
-    """Numbers have a point, and keys are in the order of their bytes."""
+@pytest.mark.parametrize("category", ["LC_ALL", "LC_TIME"])
+def test_a_language_of_the_process_is_not_that_of_its_programs(category: str, root: Path, tmp_path: Path) -> None:
+    """Numbers have a point, keys are in the order of their bytes, and days are English."""
     if subprocess.run(
         ["sh", "-c", f"localedef -i de_DE -f UTF-8 {tmp_path}/de_DE.UTF-8"], capture_output=True
     ).returncode:
         pytest.skip("no localedef here that makes a German locale")
-    says = "return {run = function() return alc.json_encode({a = 3.5, B = tostring(0.25)}) end}"
+    says = "return {run = function() return alc.json_encode({a = 3.5, B = tostring(0.25), c = os.date('%A', 0)}) end}"
     folder = package(root, "says", says)
     env = {**os.environ, "LOCPATH": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "EVERHOLD_DATABASE": ":memory:"}
-    command = [sys.executable, "-c", GERMAN, str(folder)]
+    command = [sys.executable, "-c", GERMAN, str(folder), category]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, cwd=tmp_path)
-    assert done.stdout.strip() == '{"B":"0.25","a":3.5}', done.stderr
+    assert done.stdout.strip() == '{"B":"0.25","a":3.5,"c":"Thursday"}', done.stderr
 
 
-@pytest.mark.parametrize(("name", "here"), [("C", True), ("C.UTF-8", True), ("de_DE.UTF-8", False)])
+@pytest.mark.parametrize(
+    ("chosen", "here"),
+    [
+        ({}, True),
+        ({"LC_ALL": "C.UTF-8"}, True),
+        ({"LC_ALL": "de_DE.UTF-8"}, False),
+        ({"LC_NUMERIC": "de_DE.UTF-8"}, False),
+        ({"LC_COLLATE": "de_DE.UTF-8"}, False),
+        ({"LC_TIME": "de_DE.UTF-8"}, False),
+        ({"LC_CTYPE": "de_DE.UTF-8"}, True),
+        ({"LC_CTYPE": "en_US.utf8"}, True),
+        ({"LC_CTYPE": "de_DE.ISO-8859-1"}, False),
+        ({"LC_CTYPE": "de_DE@euro"}, False),
+    ],
+)
 def test_nothing_runs_here_in_another_language(
-    name: str, here: bool, root: Path, monkeypatch: pytest.MonkeyPatch
+    chosen: dict[str, str], here: bool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Numbers, dates, order and letters are those of Lua everywhere; in UTF-8 no single byte is a letter."""
     trust(package(root, "p"))
-    monkeypatch.setattr(locale, "setlocale", lambda category: name)
+    names = {getattr(locale, category): name for category, name in chosen.items()}
+    every = names.get(locale.LC_ALL, "C")
+    monkeypatch.setattr(locale, "setlocale", lambda category: names.get(category, every))
     assert runs_here(in_root(root, "p")) is here
 
 
