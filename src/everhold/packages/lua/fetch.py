@@ -80,7 +80,7 @@ def _here(url: str, rev: str | None) -> Offer:
 def address(url: str) -> str:
     """The full address of a repository; `https://` comes before what has no scheme."""
     scheme = _SCHEME.match(url)
-    if not url or url.startswith("-") or not url.isprintable() or "::" in url:
+    if not url or url.startswith(("-", ".")) or not url.isprintable() or "::" in url:
         raise BadPackage(
             f"Not the address of a repository: {url!r}", "Say https://host/path, git@host:path or a folder."
         )

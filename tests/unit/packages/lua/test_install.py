@@ -176,6 +176,13 @@ def test_addresses_that_would_run_something_are_refused(url: str, nowhere: Path)
         install(url)
 
 
+@pytest.mark.parametrize("url", ["./debate", "../debate", "."])
+def test_a_path_from_here_is_no_address(url: str, nowhere: Path) -> None:
+    """Nobody knows from where: the server was started somewhere. It is not looked for on the network either."""
+    with pytest.raises(BadPackage, match="Not the address of a repository"):
+        install(url)
+
+
 @pytest.mark.parametrize("rev", ["", "-x", "a:b", "a b", "--upload-pack=x"])
 def test_a_revision_is_a_name_and_no_option(repository: Path, nowhere: Path, rev: str) -> None:
     with pytest.raises(BadPackage, match="Not a revision"):
