@@ -125,7 +125,19 @@ async def test_retries(retries, result):
     assert len(world.done) == min(retries + 1, 3)
 
 
+class Mute(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self):
+        raise KeyError("detail")
+
+
 ODD = {
+    "mute": (Mute(), "Mute: what it says cannot be had (KeyError)"),
+    "many": (
+        ExceptionGroup("both", [OSError("a"), KeyError()]),
+        "ExceptionGroup: both (2 sub-exceptions): OSError: a; KeyError",
+    ),
     "cancelled": (asyncio.CancelledError(), "CancelledError: CancelledError"),
     "odd": (BaseException("odd"), "BaseException: odd"),
     "closed": (GeneratorExit("closed"), "GeneratorExit: closed"),

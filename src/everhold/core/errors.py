@@ -521,3 +521,15 @@ def leaves(branch: type[EverholdError] = EverholdError) -> list[type[EverholdErr
     """Every error that can be raised, in the order of this page."""
     below = branch.__subclasses__()
     return [leaf for child in below for leaf in leaves(child)] if below else [branch]
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says, as text that can be stored: of a group also what is in it."""
+    try:
+        said = str(error)
+    except Exception as other:
+        said = f"what it says cannot be had ({type(other).__name__})"
+    if isinstance(error, BaseExceptionGroup):
+        inner = (f"{type(one).__name__}: {words_of(one)}".removesuffix(": ") for one in error.exceptions)
+        said = f"{said}: {'; '.join(inner)}"
+    return said.encode("utf-8", "backslashreplace").decode()

@@ -34,6 +34,7 @@ from everhold.core.errors import (
     StoreBusy,
     StoreFull,
     StoreUnavailable,
+    words_of,
 )
 from everhold.core.lease import Timings
 from everhold.core.query import Answer, Kind, Query, Rerun, Usage
@@ -505,5 +506,5 @@ def told(error: BaseException) -> dict[str, str]:
     code = error.code if isinstance(error, EverholdError) else type(error).__name__
     if isinstance(error, AnswerFailed) and error.kind:
         code = error.kind
-    words = str(error).encode("utf-8", "backslashreplace").decode()
+    words = words_of(error)
     return {"code": code, "message": (words if code in WHOLE else words[:LONGEST]) or code}

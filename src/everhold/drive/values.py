@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from everhold.core.codec import JSON
+from everhold.core.codec import JSON, plain
 from everhold.core.errors import BadValue
 from everhold.core.journal import Delivery
 from everhold.core.query import Kind, Query, inherited_space
@@ -74,7 +74,9 @@ class Values:
         number = default if found is None else found[0]
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise BadValue(f"incr: value at '{place[1]}'", "is not a number")
-        total: float = number + delta
+        if isinstance(delta, bool) or not isinstance(delta, int | float):
+            raise BadValue(f"incr: what is added at '{place[1]}'", "is not a number")
+        total: float = plain(number + delta, f"incr: value at '{place[1]}'")
         self._written[place] = [total]
         return total
 

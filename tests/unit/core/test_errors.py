@@ -139,3 +139,26 @@ def test_a_hint_may_depend_on_the_facts():
 def test_a_budget_error_has_its_prefix():
     """Hosts look for this prefix."""
     assert str(errors.BudgetExceeded("max_tokens (5) reached (5 used)")).startswith("budget_exceeded: max_tokens")
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("as it is"), "as it is"),
+        (ValueError("half \ud800"), "half \\ud800"),
+        (Mute(), "what it says cannot be had (RuntimeError)"),
+        (
+            BaseExceptionGroup("two", [KeyboardInterrupt(), ExceptionGroup("one", [Mute()])]),
+            "two (2 sub-exceptions): KeyboardInterrupt;"
+            " ExceptionGroup: one (1 sub-exception): Mute: what it says cannot be had (RuntimeError)",
+        ),
+    ],
+    ids=["plain", "half a character", "mute", "group"],
+)
+def test_whatever_an_error_is_its_words_can_be_stored(error, said):
+    assert errors.words_of(error) == said

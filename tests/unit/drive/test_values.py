@@ -1,5 +1,8 @@
 """Durable values as one step sees them: the whole of a namespace in one question."""
 
+import pytest
+
+from everhold.core.errors import BadValue
 from everhold.core.query import Kind, Query
 from everhold.drive.values import Values
 from everhold.stores.memory import MemoryStore
@@ -20,3 +23,18 @@ async def test_a_scan_sees_what_begins_so():
     assert await values.answer(asked("scan", key="b/")) == [["b/1", None], ["b/2", 2]]
     assert await values.answer(asked("scan")) == [["a/1", 1], ["b/1", None], ["b/2", 2], ["bb", 4]]
     assert await values.answer(asked("scan", "nowhere")) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "delta"),
+    [(2**63 - 1, 1), (1e308, 1e308), (1, "1"), (1, None), (1, [1]), (1, True), (True, 1), ("1", 1)],
+    ids=str,
+)
+async def test_a_count_that_is_no_number_is_refused(before, delta):
+    """Also one that JSON cannot hold: a program would see another value when it is replayed. Nothing is written."""
+    values = Values(MemoryStore())
+    await values.answer(asked("set", key="n", value=[before]))
+
+    with pytest.raises(BadValue, match="'n'"):
+        await values.answer(asked("incr", key="n", value=[delta, 0]))
+    assert await values.answer(asked("get", key="n")) == [before]
