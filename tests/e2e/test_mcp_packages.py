@@ -153,3 +153,14 @@ async def test_the_file_of_a_package_can_be_tried_as_code(project):
     async with opened() as host:
         told = await host.call("run", code_file="packages/judges/init.lua", args={"task": "it"})
         assert told["prompt"] == "Judge: it"
+
+
+async def test_a_list_stays_short_whatever_a_package_says_of_itself(project):
+    """A list of all is read whole by a model; one package alone is described in full."""
+    words = "It says a lot. " * 5000
+    put(project, {"talker/init.lua": f"-- {words}\nreturn {{run = function() return 1 end}}\n"})
+    async with opened() as host:
+        rows = {row["name"]: row for row in (await host.call("strategies"))["strategies"]}
+        assert len(rows["talker"]["summary"]) <= 201
+        assert len(host.text) < 20_000
+        assert (await host.call("strategies", name="talker"))["summary"] == words.strip()

@@ -14,6 +14,8 @@ from everhold.packages.strategies import strategies, strategy
 from everhold.packages.strategies.about import Strategy
 
 GUIDE: Final = "everhold://guide"
+#: Characters of what a program says of itself in a list of all; one alone is described in full.
+SUMMARY: Final = 200
 
 INSTRUCTIONS: Final = (
     "The loop: `run` starts a strategy and returns status needs_response with prompts. YOU are the model that answers"
@@ -52,7 +54,7 @@ def estimate(program: Any, args: Mapping[str, JSON]) -> dict[str, JSON] | None:
 
 def listed(found: Catalog) -> dict[str, JSON]:
     """What `run` can start."""
-    told: dict[str, JSON] = {"strategies": [_row(entry) for entry in found.entries]}
+    told: dict[str, JSON] = {"strategies": [_shortened(_row(entry)) for entry in found.entries]}
     if found.problems:
         told["problems"] = [str(problem) for problem in found.problems]
     told["next"] = (
@@ -68,6 +70,13 @@ def _row(entry: Entry) -> dict[str, JSON]:
     if entry.kind == "strategy":
         about = strategy(entry.name)
         row |= {"use_when": about.use_when, "estimate": about.estimate().plain}
+    return row
+
+
+def _shortened(row: dict[str, JSON]) -> dict[str, JSON]:
+    summary = row.get("summary")
+    if isinstance(summary, str) and len(summary) > SUMMARY:
+        row["summary"] = summary[:SUMMARY].rstrip() + "…"
     return row
 
 
