@@ -10,6 +10,48 @@ from everhold.core.errors import NotAProgram
 from everhold.programs import purity
 from tests.scenario.house import opened
 
+MISFITS = {
+    "to a number": lambda ctx: ctx.approval("p", to=7),
+    "to a list": lambda ctx: ctx.llm("p", to=["ann"]),
+    "max_tokens None": lambda ctx: ctx.llm("p", max_tokens=None),
+    "max_tokens float": lambda ctx: ctx.llm("p", max_tokens=1e4),
+    "max_tokens large": lambda ctx: ctx.llm("p", max_tokens=2**70),
+    "grounded": lambda ctx: ctx.llm("p", grounded="yes"),
+    "underspecified": lambda ctx: ctx.llm("p", underspecified=None),
+    "timeout": lambda ctx: ctx.input("p", timeout="5"),
+    "progress part": lambda ctx: ctx.progress(0.5, 1),
+    "progress total": lambda ctx: ctx.progress(1, None),
+    "record": lambda ctx: ctx.record(7, 1),
+    "version": lambda ctx: ctx.version("new", "2"),
+    "version name": lambda ctx: ctx.version(None, 2),
+    "state": lambda ctx: ctx.state(["room"]),
+    "title": lambda ctx: ctx.spawn(fine(), title=7),
+    "rerun": lambda ctx: ctx.call(print, rerun="maybe"),
+    "retries": lambda ctx: ctx.call(print, retries=-1),
+    "call timeout": lambda ctx: ctx.call(print, timeout=math.nan),
+}
+
+
+@everhold.program
+async def misfit(ctx, which: str):
+    await ctx.llm("go")
+    with pytest.raises(everhold.EverholdError, match="should be"):
+        done = MISFITS[which](ctx)
+        if asyncio.iscoroutine(done):
+            await done
+    return await ctx.approval("Well?", to="ann", timeout=math.inf)
+
+
+@pytest.mark.parametrize("which", MISFITS)
+async def test_what_could_not_be_read_again_is_refused(which, tmp_path):
+    """It is the program's error where it was handed over; the session, and the inbox, can be read and go on."""
+    async with opened(tmp_path) as runtime:
+        first = await runtime.start(misfit(which=which))
+        asked = await runtime.answer(first.queries[0], "x")
+    async with opened(tmp_path) as runtime:
+        assert [query.prompt for query in await runtime.inbox()] == ["Well?"]
+        assert (await runtime.answer(asked.queries[0], True)).result is True
+
 
 @everhold.program
 async def fine(ctx):

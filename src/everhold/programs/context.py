@@ -25,6 +25,7 @@ from everhold.core.schema import schema_of, unfit
 from everhold.core.turn import Settled
 from everhold.ports.program import Call
 from everhold.ports.signature import returned
+from everhold.programs import given
 from everhold.programs.background import PythonProcess
 from everhold.programs.loop import Future, Loop, Task, current_task
 
@@ -74,9 +75,13 @@ class PythonContext:
         if execution.birth.budget is not None:
             self._within_budget(1)
         if type(prompt) is not str or not prompt.isascii():
-            _words(prompt, "the prompt")
+            given.words(prompt, "the prompt")
         if system is not None:
-            _words(system, "system")
+            given.words(system, "system")
+        if max_tokens is not MAX_TOKENS or grounded is not False or underspecified is not False:
+            max_tokens = given.whole(max_tokens, "max_tokens")
+            given.flag(grounded, "grounded")
+            given.flag(underspecified, "underspecified")
         query = Query(
             execution.next_q(),
             f"{task.path}:{task.asked}",
@@ -88,7 +93,7 @@ class PythonContext:
             grounded,
             underspecified,
             plain(options, "options") if options else None,
-            to=to,
+            to=None if to is None else given.text(to, "to"),
             schema=None if returns is None else _schema(returns),
             expires_at=None if timeout is None else self._after(timeout),
             default=_NONE if default is _NONE else unfit(default, returns, "default"),
@@ -118,7 +123,7 @@ class PythonContext:
     ) -> bool:
         query = self._query(
             Kind.APPROVAL,
-            prompt=_words(prompt, "prompt"),
+            prompt=given.words(prompt, "prompt"),
             to=to,
             schema=_BOOLEAN,
             timeout=timeout,
@@ -138,7 +143,7 @@ class PythonContext:
         schema = None if returns is None else _schema(returns)
         query = self._query(
             Kind.INPUT,
-            prompt=_words(prompt, "prompt"),
+            prompt=given.words(prompt, "prompt"),
             to=to,
             schema=schema,
             timeout=timeout,
@@ -150,7 +155,8 @@ class PythonContext:
         self, name: str, *, returns: Any = None, timeout: float | None = None, default: Any = _NONE
     ) -> Any:
         schema = None if returns is None else _schema(returns)
-        query = self._query(Kind.SIGNAL, name=_words(name, "name"), schema=schema, timeout=timeout, default=default)
+        named = given.words(name, "name")
+        query = self._query(Kind.SIGNAL, name=named, schema=schema, timeout=timeout, default=default)
         return await self._execution.ask(query, returns)
 
     async def call(
@@ -166,14 +172,14 @@ class PythonContext:
             raise BadArguments("ctx.call", f"{function!r} is not a function")
         if asyncio.iscoroutine(function):
             raise BadArguments("ctx.call", "give it the function and its arguments, not a coroutine")
-        options = {"retries": retries} if retries else {}
-        if timeout is not None:
-            options["timeout"] = timeout  # type: ignore[assignment]
+        options: dict[str, JSON] = {"retries": retries} if given.count(retries, "retries") else {}
+        if given.seconds(timeout, "timeout") is not None:
+            options["timeout"] = timeout
         query = self._query(
             Kind.CALL,
             name=_name_of(function),
             args=_shown(args, kwargs),
-            rerun=Rerun(rerun),
+            rerun=given.rerun(rerun),
             options=options or None,
         )
         effect = functools.partial(function, *args, **kwargs)
@@ -274,7 +280,7 @@ class PythonContext:
             task.made, task.asked, task.drawn = counters
 
     def spawn(self, call: Call[Any], *, title: str = "") -> PythonChild:
-        return self._spawn(call, title=title)[1]
+        return self._spawn(call, title=given.text(title, "title"))[1]
 
     async def delegate(self, call: Call[Any], *, title: str = "", source: str = "") -> tuple[int, Any]:
         q, child = self._spawn(call, title=title, source=source, bound=True)
@@ -330,6 +336,7 @@ class PythonContext:
 
     def version(self, name: str, number: int) -> int:
         execution = self._execution
+        name, number = given.text(name, "name"), given.whole(number, "number")
         known = execution.versions.get(name)
         if known is None:
             known = execution.recorded_versions.get(name, 1) if execution.replaying else number
@@ -351,12 +358,13 @@ class PythonContext:
 
     def progress(self, step: int, total: int = 0, message: str | None = None) -> None:
         execution = self._execution
+        step, total = given.whole(step, "step"), given.whole(total, "total")
         if not execution.silent:
             execution.notes.progress = Progress(step, total, None if message is None else _text(message))
 
     def record(self, name: str, value: JSON) -> None:
         execution = self._execution
-        kept = plain(value, f"record {name!r}")
+        name, kept = given.text(name, "name"), plain(value, f"record {name!r}")
         execution.record[name] = kept
         if not execution.silent:
             execution.notes.record[name] = kept
@@ -395,7 +403,7 @@ class PythonContext:
             name=name,
             args=args,
             rerun=rerun,
-            to=to,
+            to=None if to is None else given.text(to, "to"),
             schema=schema,
             expires_at=None if timeout is None else self._after(timeout),
             default=_NONE if default is _NONE else plain(default, "default"),
@@ -411,10 +419,9 @@ class PythonContext:
             raise ForeignCall("ctx outside its own program")
         return task
 
-    def _after(self, timeout: float) -> float:
-        if not isinstance(timeout, int | float) or timeout != timeout or timeout < 0:
-            raise BadArguments("timeout", f"{timeout!r} is not a number of seconds")
-        return self._execution.loop.now + timeout
+    def _after(self, timeout: float) -> float | None:
+        patience = given.seconds(timeout, "timeout")
+        return None if patience is None else self._execution.loop.now + patience
 
     def _within_budget(self, asking: int) -> None:
         budget = self._execution.birth.budget
@@ -461,7 +468,7 @@ class PythonState:
     """Durable values of one namespace."""
 
     def __init__(self, context: PythonContext, namespace: str) -> None:
-        if not namespace or any(part in namespace for part in ("/", "\\", "..", "\0")):
+        if not given.text(namespace, "ctx.state") or any(part in namespace for part in ("/", "\\", "..", "\0")):
             raise BadArguments("ctx.state", f"Invalid namespace: '{namespace}'")
         self._context, self._namespace = context, namespace
 
@@ -472,7 +479,7 @@ class PythonState:
         args = {"in": self._namespace, "do": verb}
         if value is not None:
             args["value"] = plain(value, f"state {key!r}")
-        query = self._context._query(Kind.STATE, name=_words(key, "key"), args=args)
+        query = self._context._query(Kind.STATE, name=given.words(key, "key"), args=args)
         return await self._context._execution.ask(query, None)
 
     async def get(self, key: str, default: JSON = None) -> JSON:
@@ -514,13 +521,6 @@ def _call(call: Any) -> Call[Any]:
 def _schema(returns: Any) -> dict[str, JSON]:
     schema: dict[str, JSON] = schema_of(returns)
     return schema
-
-
-def _words(text: Any, what: str) -> str:
-    if type(text) is not str:
-        raise BadValue(what, f"{type(text).__name__} is not text")
-    plain(text, what)
-    return text
 
 
 def _text(value: object) -> str:
