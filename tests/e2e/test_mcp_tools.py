@@ -134,6 +134,8 @@ async def test_a_child_that_waits_for_a_person_is_named_too():
         told = await host.call("run", program="manager", args={"order": "7"}, wait=300)
         named = re.search(r"`status` with session_id '(s-[0-9a-f-]+)'", told["next"])[1]
         assert named != told["session_id"]
+        for tool in ("status", "ask_person"):
+            assert named in (await host.call(tool, session_id=told["session_id"]))["next"]
         told = await host.call("status", session_id=named)
         assert told["for_people"][0]["prompt"] == "Refund 7?"
 

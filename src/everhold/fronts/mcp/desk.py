@@ -60,7 +60,6 @@ class Standing(msgspec.Struct):
     extra: dict[str, JSON] = {}
     notes: dict[str, str] = {}  # why an answer of the client's model was refused, by query id
     parent: str | None = None  # the session that waits for its end
-    child: str = ""  # the session that has to be answered before it goes on
 
 
 class Desk:
@@ -166,8 +165,7 @@ class Desk:
         extra["metrics"] = shown["metrics"]
         if given.steps:
             extra["journal"] = _steps((await self._runtime.store.load(session_id)).deliveries)
-        child = await family.asking(self._runtime, status)
-        return Standing(status, record.birth.title, extra, parent=record.birth.parent, child=child)
+        return Standing(status, record.birth.title, extra, parent=record.birth.parent)
 
     async def sessions(self, given: Listing) -> dict[str, JSON]:
         after = None if given.after is None else await self._meant(given.after)
@@ -263,7 +261,7 @@ class Desk:
         if isinstance(standing.status, Accepted):  # what is left to ask is told, too
             standing.status = await self._runtime.status(put.session_id)
         settled = await self.settled(standing.status, standing.title, seen=record.head.n)
-        return msgspec.structs.replace(settled, extra=standing.extra, notes=standing.notes)
+        return msgspec.structs.replace(settled, extra=standing.extra, notes=standing.notes, parent=record.birth.parent)
 
     async def said(self, standing: Standing, query: OpenQuery, value: Any) -> bool:
         """Hand on what a person, or the client's model, said, and whether it was an answer that counts."""
@@ -306,8 +304,7 @@ class Desk:
         if _moves(status) and seconds and not self._far(status, seconds):
             status = await self._pulse.during(self._waited(status, seconds), teller)
         await teller.rest()
-        child = await family.asking(runtime, status)
-        return Standing(status, title, {**(extra or {}), **reply.of_code(ref, status)}, child=child)
+        return Standing(status, title, {**(extra or {}), **reply.of_code(ref, status)})
 
     async def _waited(self, status: Status, seconds: float) -> Status:
         """Wait for what moves by itself, which a child that asks somebody does not."""

@@ -23,7 +23,7 @@ from everhold.archive import version
 from everhold.core.codec import JSON
 from everhold.core.errors import EverholdError
 from everhold.core.status import Finished, Status
-from everhold.fronts.mcp import library, lore, person, reply, rounds, seal
+from everhold.fronts.mcp import family, library, lore, person, reply, rounds, seal
 from everhold.fronts.mcp.desk import Desk, Standing
 from everhold.fronts.mcp.follow import LEVEL, Pulse
 from everhold.fronts.mcp.house import House
@@ -120,7 +120,8 @@ class Front:
     async def _called(self, context: Context, tool: Tool, params: types.CallToolRequestParams) -> Result:
         back = rounds.came_back(context, params)
         given = taken(tool, params.arguments)
-        desk = Desk(self.house, self.pulse, await self.house.runtime(), context)
+        runtime = await self.house.runtime()
+        desk = Desk(self.house, self.pulse, runtime, context)
         if not tool.status:
             return _result(await getattr(desk, tool.name)(given))
         tasked = tool.name in TASKED and back is None and suits(context, self.house)
@@ -136,7 +137,7 @@ class Front:
                 return rounds.needed(asked, standing.title, number=number, notes=standing.notes)
         elif tool.name in ASKING and person.declared(context):
             await self._asked(desk, context, standing)
-        return self._standing(standing)
+        return self._standing(standing, await family.asking(runtime, standing.status))
 
     async def _asked(self, desk: Desk, context: Context, standing: Standing) -> None:
         """Ask the person here, one question after the other, until one is not answered or none is left."""
@@ -146,9 +147,9 @@ class Front:
                 return
             standing.status = (await desk.settled(standing.status, standing.title)).status
 
-    def _standing(self, standing: Standing) -> types.CallToolResult:
+    def _standing(self, standing: Standing, child: str = "") -> types.CallToolResult:
         shown = reply.told(standing.status, title=standing.title, option=self.house.option, extra=standing.extra)
-        shown["next"] = reply.beyond(str(shown["next"]), standing.status, standing.parent, standing.child)
+        shown["next"] = reply.beyond(str(shown["next"]), standing.status, standing.parent, child)
         return _result(shown)
 
     def _result_of(self, status: Status, title: str) -> types.CallToolResult:
