@@ -76,6 +76,17 @@ def everhold_runtime(shop):
     return everhold.open_blocking(shop / "app.db", recover=False)
 
 
+@pytest.mark.parametrize("verb", ["show", "watch", "replay"])
+def test_what_a_model_was_asked_to_go_on_with_is_called_so(shop, verb):
+    piped(shop, ["Refund 7."], [REFUND, "Done."], "support", "--session", "b")
+    with subprocess.Popen(
+        [sys.executable, "-m", "everhold", verb, "b"], cwd=shop, stdout=subprocess.PIPE, text=True
+    ) as looking:
+        told = next(one for one in looking.stdout if " llm" in one)  # `watch` goes on for ever
+        looking.kill()
+    assert "a conversation" in told
+
+
 def test_where_a_person_is_asked_it_stops(shop):
     """With exit code 10 and the command by which a person answers; nothing is approved by a pipe."""
     done = piped(shop, ["Refund 7.", "yes"], [REFUND, "Done."], "support", "--session", "b")

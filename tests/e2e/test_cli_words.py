@@ -52,7 +52,7 @@ def test_help_is_in_four_groups(tmp_path: Path) -> None:
 
 def test_explain_says_who_is_asked_since_when(shop: Path) -> None:
     told = everhold("explain", "k", cwd=shop).stdout
-    assert re.search(r"q-1 asks a person for an approval, since \d+ \w+ ago: Refund 7\?", told), told
+    assert re.search(r"q-1 asks a person for an approval \(\d+ \w+ ago\): Refund 7\?", told), told
 
 
 def test_explain_says_which_program_is_missing(shop: Path) -> None:

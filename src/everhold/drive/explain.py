@@ -112,27 +112,27 @@ class _Told:
 
     def _open(self, entry: Opened) -> None:
         query = entry.query
-        since = f"{_span(self._now - entry.at)} ago"
+        span = _span(self._now - entry.at)
         words = _words(query)
         if query.kind in FOR_PEOPLE:
             whom = query.to or "a person"
-            self.because.append(f"{query.id} asks {whom} for an {query.kind}, since {since}: {words}")
+            self.because.append(f"{query.id} asks {whom} for an {query.kind} ({span} ago): {words}")
             self.moves.append(f"A person answers: everhold answer {self._name} --query {query.id}")
         elif query.kind in (Kind.LLM, Kind.TOOL):
             whom = query.to or ("a model" if query.kind is Kind.LLM else f"the tool {query.name}")
-            self.because.append(f"{query.id} asks {whom}, since {since}: {words}")
+            self.because.append(f"{query.id} asks {whom} ({span} ago): {words}")
             self.moves.append(f"Answer it: everhold answer {self._name} VALUE --query {query.id}")
         elif query.kind is Kind.SIGNAL and self._talks and query.name == INPUT:
-            self.because.append(f"It can be told something, since {since}.")
+            self.because.append(f"It has waited {span} to be told something.")
             self.moves.append(f"Say something: everhold send {self._name} WORDS")
         elif query.kind is Kind.SIGNAL:
-            self.because.append(f"{query.id} waits for the signal {query.name!r}, since {since}.")
+            self.because.append(f"{query.id} waits for the signal {query.name!r}, for {span} so far.")
             self.moves.append(f"Send it: everhold signal {self._name} {query.name} VALUE")
         elif query.kind is Kind.SESSION:
-            self.because.append(f"{query.id} waits for a child session of {query.name}, since {since}.")
+            self.because.append(f"{query.id} waits for a child session of {query.name}, for {span} so far.")
             self.moves.append("Look at the child: everhold sessions")
         elif query.kind is Kind.CALL:
-            self.because.append(f"The outcome of {query.name} ({query.id}) is unknown: its process died, {since}.")
+            self.because.append(f"The outcome of {query.name} ({query.id}) is unknown: its process died, {span} ago.")
             self.moves.append(
                 f"Say what became of it: everhold answer {self._name} '{{\"rerun\": true}}' --query {query.id}"
             )
@@ -141,14 +141,14 @@ class _Told:
         query, row = entry.query, self._workers.get(worker)
         if worker == NOBODY:
             self.because.append(
-                f"{query.name or query.kind} ({query.id}) has not begun, since {_span(self._now - since)}."
+                f"{query.name or query.kind} ({query.id}) has not begun, for {_span(self._now - since)} so far."
             )
             self.moves.append("The next process that has its program begins it.")
             return
         where = f"process {row.pid} on {named(row.host)}" if row is not None else "a process"
         what = query.name or query.kind
         if worker in self._living:
-            self.because.append(f"{where} works on {what} ({query.id}) since {_span(self._now - since)}.")
+            self.because.append(f"{where} works on {what} ({query.id}), for {_span(self._now - since)} so far.")
             return
         self.because.append(f"{where} worked on {what} ({query.id}) and is gone.")
         then = _RERUN[query.rerun] if query.kind is Kind.CALL else "it is asked again"
@@ -171,9 +171,9 @@ class _Told:
         if not waiting:
             return
         for item in waiting[:TOLD]:
-            since = _span(intake.now - item.at)
+            span = _span(intake.now - item.at)
             self.because.append(
-                f"The {item.kind} {item.id!r} waits to enter, since {since}: {self._kept_out(intake, item)}"
+                f"The {item.kind} {item.id!r} waits to enter, for {span} so far: {self._kept_out(intake, item)}"
             )
         if len(waiting) > TOLD:
             self.because.append(f"{len(waiting) - TOLD} more wait behind it.")

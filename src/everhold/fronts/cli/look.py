@@ -11,6 +11,7 @@ from everhold.core.query import Answer, Query
 from everhold.fronts.cli.house import Duration, House, called, common, opened, pairs, session_argument
 from everhold.fronts.cli.paper import (
     ago,
+    asked_words,
     clean,
     footer,
     headline,
@@ -173,7 +174,7 @@ def _exchange(query: Query | None, answer: Answer) -> tuple[str, str, str, str]:
     if answer.expired:
         said = f"{said} (nobody answered in time)"
     who = f" (by {answer.by['user']})" if answer.by and answer.by.get("user") else ""
-    words = "" if query is None else query.prompt or query.name
+    words = "" if query is None else asked_words(query)
     return answer.id, str(query.kind) if query else "", words, said + who
 
 
@@ -298,4 +299,4 @@ def _tell_step(delivery: Delivery, as_json: bool) -> None:
         said = _exchange(None, answer)[3]
         click.echo(f"{delivery.n:>4}  {answer.id} ← {line(said, 100)}")
     for query in delivery.asked:
-        click.echo(f"{delivery.n:>4}  {query.id} {query.kind}: {line(query.prompt or query.name, 100)}")
+        click.echo(f"{delivery.n:>4}  {query.id} {query.kind}: {line(asked_words(query), 100)}")

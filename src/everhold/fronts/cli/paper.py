@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from everhold.core.codec import JSON
+from everhold.core.query import Kind, Query
 from everhold.core.status import LATEST, Accepted, Finished, OpenQuery, Paused, Raised, Running, Status, Stopped
 
 if TYPE_CHECKING:
@@ -258,5 +259,9 @@ def cost(metrics: dict[str, Any]) -> str:
 
 def question(query: OpenQuery, limit: int = 0) -> str:
     """An open question on one line."""
-    words = query.prompt or query.name or "a conversation"
-    return f"{query.id} {query.kind}{f' to {query.to}' if query.to else ''}: {line(words, limit)}"
+    return f"{query.id} {query.kind}{f' to {query.to}' if query.to else ''}: {line(asked_words(query), limit)}"
+
+
+def asked_words(query: OpenQuery | Query) -> str:
+    """What is asked; a model may be asked to go on with what was said."""
+    return query.prompt or query.name or ("a conversation" if query.kind is Kind.LLM else "")

@@ -10,7 +10,7 @@ import click
 
 from everhold.core.errors import BadStep
 from everhold.fronts.cli.house import House, at_terminal, called, common, misused, opened, session_argument, settings_of
-from everhold.fronts.cli.paper import clean, footer, json_out, line, plural, value_text
+from everhold.fronts.cli.paper import asked_words, clean, footer, json_out, line, plural, value_text
 
 if TYPE_CHECKING:
     from everhold.core.journal import Delivery
@@ -96,7 +96,7 @@ def _tell(one: Played) -> None:
     for answer in one.given.answers:
         click.echo(f"{one.given.n:>4}  {answer.id} ← {line(_said(answer), 100)}")
     for query in one.reply.asked:
-        click.echo(f"{one.given.n:>4}  {query.id} {query.kind}: {line(query.prompt or query.name, 100)}")
+        click.echo(f"{one.given.n:>4}  {query.id} {query.kind}: {line(asked_words(query), 100)}")
     for old, _ in one.reworded:
         click.secho(f"      {old.id} was worded: {line(old.prompt or old.name, 100)}", fg="yellow")
     if one.reply.outcome is not None:
