@@ -25,6 +25,7 @@ from everhold.core.lease import Owner
 from everhold.core.tool import Confirm
 from everhold.core.turn import Answered, Framed, Refreshed, TurnCancelled
 from everhold.drive.agent.agent import Agent
+from everhold.drive.caretaker import HEAD_START
 from everhold.ports.source import Offer
 from everhold.ports.tool import tool
 from everhold.stores.memory import MemoryStore
@@ -959,6 +960,23 @@ class Interrupted(MemoryStore):
             before, self.before = self.before, None
             await before()
         await super().commit(change, fence)
+
+
+@pytest.mark.parametrize("lives", [True, False])
+async def test_who_had_a_conversation_last_hears_first_what_comes_for_it(lives):
+    """Others leave it to him for a moment, if he lives, and see to it then."""
+    clock = ManualClock()
+    async with opened(clock=clock, llm=Scripted("Here."), recover=False) as runtime:
+        session = await runtime.session(plain, "known")
+        other = Owner("other:1", "w-other")
+        await runtime.store.intake(session.id, lambda i: i.release(i.take(other, "t", TTL).lease.fence))
+        runtime._drain.living = lambda: {"w-other"} if lives else set()
+        await session.enqueue("Hi.", key="k")
+        await runtime._drain.look(0)
+        assert len(await session.intake()) == lives
+        clock.advance(HEAD_START)
+        await runtime._drain.look(0)
+        assert (await session.turn("k")).text == "Here."
 
 
 async def test_a_worker_takes_a_conversation_once_for_a_turn():

@@ -105,6 +105,7 @@ class Agents(Archive):
         """What waits for sessions is let in here, from now on."""
         leases, tasks, introduce = self._dispatch.leases, self._dispatch.tasks, self._dispatch.introduce
         self._drain = Drain(self._sessions, self._runner, leases, tasks, introduce, awake=self._recover)
+        self._drain.living = lambda: self._caretaker.living
         self._caretaker.urgent.append(self._drain.look)
 
     async def _say(self: Any, session_id: str, said: dict[str, JSON]) -> None:

@@ -18,7 +18,7 @@ import asyncio
 import functools
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -38,6 +38,7 @@ from everhold.core.journal import Opened, open_queries
 from everhold.core.lease import Busy, Fence
 from everhold.core.query import Answer, Kind
 from everhold.drive.agent.life import INPUT
+from everhold.drive.caretaker import HEAD_START
 from everhold.drive.dispatch import AWAY
 from everhold.drive.entry import cancels, enters, joined, plan
 from everhold.drive.leases import Leases
@@ -87,6 +88,7 @@ class Drain:
         self.programs: frozenset[str] = frozenset()  # whose conversations hear what waits here; none: all
         self._vain: dict[str, object] = {}  # sessions that nothing could enter, and how they stood then
         self._knew = dict(REGISTRY)  # the programs that were known then
+        self.living: Callable[[], Collection[str]] = frozenset  # the workers that are known to live
         sessions.settled = self.wake
 
     # ---- being woken
@@ -107,7 +109,8 @@ class Drain:
         mine = [each for each in self._sessions.jobs if each not in ready and self._may_hear(each)]
         self._vain = {each: self._vain[each] for each in (*ready, *mine) if each in self._vain}
         still = await self._still(ready) if self._vain else set()
-        tasks = {self._see_to(session_id) for session_id in (*ready, *mine) if session_id not in still}
+        wanted = [session_id for session_id in (*ready, *mine) if session_id not in still]
+        tasks = {self._see_to(session_id, polite=True) for session_id in wanted}
         if not tasks:
             return False
         done, _ = await asyncio.wait(tasks)
@@ -129,12 +132,12 @@ class Drain:
         while self._running:
             await asyncio.wait(set(self._running.values()))
 
-    def _see_to(self, session_id: str) -> asyncio.Task[bool]:
+    def _see_to(self, session_id: str, *, polite: bool = False) -> asyncio.Task[bool]:
         running = self._running.get(session_id)
         if running is not None:
             self._again.add(session_id)
             return running
-        task = asyncio.get_running_loop().create_task(self._drain(session_id))
+        task = asyncio.get_running_loop().create_task(self._drain(session_id, polite))
         self._running[session_id] = task
         self._tasks.add(task)
         task.add_done_callback(functools.partial(self._done, session_id))
@@ -148,12 +151,12 @@ class Drain:
         if again and not task.cancelled():
             self._see_to(session_id)
 
-    async def _drain(self, session_id: str) -> bool:
-        """Let in all that may enter; returns whether anything did."""
+    async def _drain(self, session_id: str, polite: bool) -> bool:
+        """Let in all that may enter, unless, being polite, one leaves it to another; returns whether anything did."""
         entered = False
         async with self._places:
             try:
-                while await self._one(session_id):
+                while await self._one(session_id, polite):
                     entered = True
             except UnknownSession:
                 pass  # it was deleted, and what waited with it
@@ -193,10 +196,13 @@ class Drain:
 
     # ---- letting in
 
-    async def _one(self, session_id: str) -> bool:
+    async def _one(self, session_id: str, polite: bool) -> bool:
         """Let in what comes first; returns whether there may be more."""
         seen = await self._store.intake(session_id, _copied)
         if not _has_any(seen):
+            return False
+        if polite and self._leaves(seen):
+            asyncio.get_running_loop().call_later(HEAD_START, self._sessions.poke)
             return False
         live = self._sessions.cached(session_id)
         known = live is not None and session_id not in self._vain and not live.lock.locked()
@@ -235,6 +241,12 @@ class Drain:
         if not entered:
             self._vain[session_id] = stands
         return entered
+
+    def _leaves(self, seen: Intake) -> bool:
+        """Whether it has only just come, and another who lives had the session last: he sees to it first."""
+        last = "" if seen.lease is None else seen.lease.owner.incarnation
+        since = min(max(item.at, item.available_at) for item in seen.items.values())
+        return last != self.owner.incarnation and last in self.living() and seen.now < since + HEAD_START
 
     async def _fail_all(self, session_id: str, state: str) -> None:
         end: JSON = {"code": SessionEnded.code, "message": f"the session is {state}"}
