@@ -29,6 +29,19 @@ def store(path=None):
     return MemoryStore() if path is None else SQLiteStore(path / "app.db")
 
 
+class Rows(SQLiteStore):
+    """Counts what SQLite does, step by step: rows that are looked at in vain too."""
+
+    steps = 0
+
+    async def open(self):
+        await super().open()
+        self._connection.set_progress_handler(self._step, 1)
+
+    def _step(self):
+        self.steps += 1
+
+
 @asynccontextmanager
 async def opened(path=None, *, on=None, clock=None, replay=True, **options):
     """A runtime on a manual clock: in memory, in `path`, or on a store that is there already."""

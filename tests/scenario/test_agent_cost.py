@@ -17,7 +17,7 @@ from everhold.plugins.redaction import Redaction
 from everhold.ports.said import Said
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
-from tests.scenario.house import opened
+from tests.scenario.house import Rows, opened
 
 WORDS = 1024  # characters that each side says in a turn: 2 KB together
 
@@ -178,19 +178,6 @@ async def test_a_conversation_that_is_taken_up_is_read_once():
         assert len(await session.turns()) == 51
         assert (await session.send("q")).settled.turn == 52
         assert store.read - taken_up < 160
-
-
-class Rows(SQLiteStore):
-    """Counts what SQLite does, step by step: rows that are looked at in vain too."""
-
-    steps = 0
-
-    async def open(self):
-        await super().open()
-        self._connection.set_progress_handler(self._step, 1)
-
-    def _step(self):
-        self.steps += 1
 
 
 async def test_an_input_costs_the_same_however_much_waits(tmp_path):

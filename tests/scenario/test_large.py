@@ -1,4 +1,4 @@
-"""Ten thousand questions of one batch: nothing on the way grows with their number."""
+"""Ten thousand questions of one batch; hundreds of sessions that wait: nothing on the way grows with their number."""
 
 import asyncio
 import time
@@ -6,7 +6,9 @@ import time
 import pytest
 
 import everhold
-from tests.scenario.house import opened
+from everhold.stores.sqlite import SQLiteStore
+from everhold.timetable import Feed
+from tests.scenario.house import Rows, opened
 
 MANY = 10_000
 
@@ -95,3 +97,64 @@ async def test_ten_thousand_steps_are_rebuilt():
             began = time.process_time()
             assert (await other.answer(status.queries[-1], "x")).result == MANY
             assert time.process_time() - began < 5
+
+
+# ---- many sessions
+
+
+@everhold.program
+async def sleeps(ctx):
+    await ctx.sleep(1e6)
+
+
+talker = everhold.Agent(instructions="Be brief.", name="large_talker")
+
+
+async def fill(path, count):
+    """A database of sessions that wait for people, for time, for a model, or to be told something."""
+    async with opened(on=SQLiteStore(path, durability="process"), replay=False, recover=False) as runtime:
+        for number in range(count):
+            await runtime.start(approvals(size=1), key=f"a-{number}")
+            await runtime.start(sleeps(), wait=0)
+            await runtime.start(batch(size=1))
+            session = await runtime.session(talker, f"c-{number}")
+            await session.enqueue("Later.", available_at=2e9)
+            await runtime.schedule(f"s-{number}", "0 3 1 1 *", Feed(f"c-{number}", value="Happy new year."))
+
+
+async def looks(runtime, store):
+    """What a look at the house costs, and the house's other small questions."""
+    caretaker, last = runtime._caretaker, (await runtime.sessions(limit=1))[0].session_id
+    acts = {
+        "a look": caretaker.move,
+        "what is next": caretaker._due,
+        "a page": lambda: runtime.sessions(limit=5),
+        "by the beginning of an id": lambda: runtime.sessions(prefix=last[:-2]),
+        "by the beginning of a name": lambda: store.duties("schedule", prefix="s-1/", limit=5),
+        "leaving": lambda: store.leave(runtime._dispatch.leases.owner),
+        "a question that is answered": lambda: answer_one(runtime),
+    }
+    found = {}
+    for name, act in acts.items():
+        store.steps = 0
+        await act()
+        found[name] = store.steps
+    return found
+
+
+async def answer_one(runtime):
+    await runtime.answer(str(await runtime.store.find("a-0")), True)
+
+
+async def test_a_look_costs_the_same_however_many_sessions_wait(tmp_path):
+    """Of what waits nothing is read before its time has come."""
+    costs = []
+    for count in (10, 200):
+        path = tmp_path / f"{count}.db"
+        await fill(path, count)
+        store = Rows(path)
+        async with opened(on=store, replay=False, recover=False) as runtime:
+            await runtime._caretaker.move()
+            costs.append(await looks(runtime, store))
+    few, many = costs
+    assert {name: many[name] for name in few if many[name] > 1.2 * few[name] + 20} == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -37,6 +38,16 @@ T = TypeVar("T")
 _ITEM = ", ".join(ITEM)
 _LEASE = ", ".join(LEASE)
 _DUTY = ", ".join(DUTY)
+
+
+def begins(column: str, prefix: str) -> tuple[str, tuple[str, ...]]:
+    """The condition that a text begins so, for which an index can be used, and its values."""
+    for end in range(len(prefix), 0, -1):
+        code = ord(prefix[end - 1]) + 1
+        if code <= sys.maxunicode:  # there is a character after the last one: whatever begins so comes before it
+            after = chr(0xE000 if code == 0xD800 else code)
+            return f"{column} >= ? AND {column} < ?", (prefix, prefix[: end - 1] + after)
+    return f"{column} >= ?", (prefix,)
 
 
 def _marks(count: int) -> str:
@@ -100,9 +111,9 @@ def _put(run: Run, row: tuple[Any, ...]) -> None:
 
 def ready(run: Run, now: float, limit: int) -> list[SessionId]:
     rows = run(
-        "SELECT s.id FROM item i JOIN session s ON s.ref = i.session JOIN lease l ON l.session = i.session"
-        " WHERE i.state = 'waiting' AND i.available_at <= ? AND (l.released = 1 OR l.expires_at <= ?) AND s.deleted = 0"
-        " GROUP BY i.session ORDER BY min(i.at), s.id LIMIT ?",
+        "SELECT s.id FROM item i INDEXED BY item_waiting JOIN session s ON s.ref = i.session JOIN lease l"
+        " ON l.session = i.session WHERE i.state = 'waiting' AND i.available_at <= ? AND (l.released = 1"
+        " OR l.expires_at <= ?) AND s.deleted = 0 GROUP BY i.session ORDER BY min(i.at), s.id LIMIT ?",
         (now, now, limit),
     )
     return [SessionId(row[0]) for row in rows]
@@ -128,7 +139,8 @@ def keep(run: Run, owner: Owner, ttl: float, now: float) -> list[SessionId]:
 
 
 def leave(run: Run, owner: Owner) -> None:
-    run("UPDATE lease SET released = 1 WHERE incarnation = ? AND owner = ?", (owner.incarnation, owner.name))
+    mine = "incarnation = ? AND owner = ? AND released = 0"
+    run(f"UPDATE lease SET released = 1 WHERE {mine}", (owner.incarnation, owner.name))
 
 
 # ---- duties
@@ -145,9 +157,10 @@ def duties(run: Run, kind: str, due: float | None, prefix: str, after: str, limi
             f"SELECT {_DUTY} FROM duty WHERE kind = ? AND due_at <= ? ORDER BY due_at, id LIMIT ?", (kind, due, limit)
         )
     else:
+        named, bounds = begins("id", prefix)
         rows = run(
-            f"SELECT {_DUTY} FROM duty WHERE kind = ? AND substr(id, 1, ?) = ? AND id > ? ORDER BY id LIMIT ?",
-            (kind, len(prefix), prefix, after, limit),
+            f"SELECT {_DUTY} FROM duty WHERE kind = ? AND {named} AND id > ? ORDER BY id LIMIT ?",
+            (kind, *bounds, after, limit),
         )
     return map(read_duty, rows.fetchall())
 
@@ -173,8 +186,11 @@ def undertake(run: Run, given: Sequence[Duty]) -> None:
 
 
 def next_duty(run: Run, after: float) -> float | None:
+    # Kind by kind: the index of what is due begins with it, and would be read as a whole.
     found: float | None = run(
-        "SELECT min(at) FROM (SELECT min(due_at) AS at FROM duty WHERE due_at > ?"
+        "WITH RECURSIVE k (kind) AS (SELECT min(kind) FROM duty WHERE due_at IS NOT NULL UNION ALL SELECT"
+        " (SELECT min(kind) FROM duty WHERE kind > k.kind AND due_at IS NOT NULL) FROM k WHERE k.kind IS NOT NULL)"
+        " SELECT min(at) FROM (SELECT (SELECT min(due_at) FROM duty WHERE kind = k.kind AND due_at > ?) AS at FROM k"
         " UNION ALL SELECT min(available_at) FROM item WHERE state = 'waiting' AND available_at > ?)",
         (after, after),
     ).fetchone()[0]

@@ -50,7 +50,7 @@ from everhold.stores.sqlite import attach, verify
 from everhold.stores.sqlite.file import Place, connect, prepare, translated
 from everhold.stores.sqlite.group import Group, newer
 from everhold.stores.sqlite.land import HEAD_COLUMNS
-from everhold.stores.sqlite.lanes import Lanes
+from everhold.stores.sqlite.lanes import Lanes, begins
 from everhold.stores.sqlite.upkeep import Upkeep, asking
 from everhold.stores.stall import Stall
 
@@ -219,7 +219,8 @@ class SQLiteStore(Lanes, Upkeep):
         if wanted.newer_than is not None:
             also("h.updated_at >= ?", wanted.newer_than)
         if wanted.prefix:
-            also("substr(s.id, 1, ?) = ?", len(wanted.prefix), wanted.prefix)
+            condition, bounds = begins("s.id", wanted.prefix)
+            also(condition, *bounds)
         if wanted.after is not None:
             last = "SELECT created_at, id FROM session WHERE id = ?"
             deleted = "s.id < ? AND NOT EXISTS (SELECT 1 FROM session WHERE id = ?)"  # ids sort by time
@@ -274,9 +275,9 @@ class SQLiteStore(Lanes, Upkeep):
     async def due(self, now: float, limit: int) -> builtins.list[SessionId]:
         statement = (
             "SELECT s.id FROM session s JOIN (SELECT ref, min(since) AS since FROM"
-            " (SELECT ref, due_at AS since FROM head_1 WHERE due_at <= ? AND state IN ('running', 'paused') UNION ALL"
-            " SELECT ref, (SELECT min(at) FROM letter WHERE session = ref) FROM head_1 WHERE mail > 0 AND state IN"
-            " ('running', 'paused')) GROUP BY ref) h ON h.ref = s.ref"
+            " (SELECT ref, due_at AS since FROM head_1 INDEXED BY head_due WHERE due_at <= ? AND state IN"
+            " ('running', 'paused') UNION ALL SELECT ref, (SELECT min(at) FROM letter WHERE session = ref) FROM head_1"
+            " INDEXED BY head_mail WHERE mail > 0 AND state IN ('running', 'paused')) GROUP BY ref) h ON h.ref = s.ref"
             " WHERE s.deleted = 0 ORDER BY h.since, h.ref LIMIT ?"
         )
         with self._reading():
@@ -284,10 +285,11 @@ class SQLiteStore(Lanes, Upkeep):
 
     async def next_due(self) -> float | None:
         with self._reading():
-            found: float | None = self._run(
-                "SELECT min(due_at) FROM head_1 WHERE due_at IS NOT NULL AND state IN ('running', 'paused')"
-            ).fetchone()[0]
-        return found
+            row = self._run(
+                "SELECT due_at FROM head_1 INDEXED BY head_due WHERE due_at IS NOT NULL"
+                " AND state IN ('running', 'paused') ORDER BY due_at LIMIT 1"
+            ).fetchone()
+        return None if row is None else row[0]
 
     async def orphans(self, alive: set[str]) -> builtins.list[SessionId]:
         with self._reading():

@@ -120,6 +120,24 @@ class DutyRoom(Room):
         assert [one.id for one in await store.duties("n", prefix="a/", after="a/1", limit=2)] == ["a/2", "a/é"]
         assert await store.duties("n", prefix="a%") == []
 
+    async def test_the_ends_of_what_begins_so(self, store: Store) -> None:
+        """Also where the last character has none after it, or none that can be written."""
+        given = [
+            "\ud7ff",
+            "\ud7ffz",
+            "\ue000",
+            "\U0010ffff",
+            "\U0010ffff\U0010ffff",
+            "a\U0010ffff",
+            "a\U0010ffffz",
+            "b",
+        ]
+        await store.undertake([Duty("n", id, id) for id in given])
+
+        for prefix in ("\ud7ff", "\U0010ffff", "a\U0010ffff", "a", ""):
+            found = [one.id for one in await store.duties("n", prefix=prefix)]
+            assert found == sorted(id for id in given if id.startswith(prefix))
+
     async def test_the_next_moment_of_a_duty(self, store: Store) -> None:
         """FA7: The earliest of what is due and of what waits to become available."""
         clock = Clock(store)
