@@ -5,7 +5,7 @@ local kit = ...
 
 local type, error, ipairs, tonumber, tointeger = type, error, ipairs, tonumber, math.tointeger
 local sub, pack, concat, gsub, unpack = string.sub, table.pack, kit.concat, kit.gsub, kit.unpack
-local tostring, words, null, alc = kit.tostring, kit.words, kit.null, kit.alc
+local format, tostring, words, null, alc = kit.format, kit.tostring, kit.words, kit.null, kit.alc
 
 local KEPT = 1000 -- lines, the newest
 local LONGEST = 20000 -- bytes of a line
@@ -40,17 +40,25 @@ function own.write(level, ...)
   say(level, "io.write", joined("", ...))
 end
 
+-- What is said for people to read: numbers count as text, and a letter that was cut in two is no reason to fail.
+local function remark(value, what)
+  if type(value) ~= "string" and type(value) ~= "number" then
+    error(format("%s must be a string, got %s", what, value == null and "null" or type(value)), 3)
+  end
+  return tostring(value)
+end
+
 -- alc.log, also as alc.log.warn(message) and so on
 
 alc.log = kit.setmetatable({}, {
   __call = function(_, level, message)
-    say(words(level, "alc.log: level"), "alc.log", words(message, "alc.log: message"))
+    say(words(level, "alc.log: level"), "alc.log", remark(message, "alc.log: message"))
   end,
 })
 
 for _, level in ipairs({ "trace", "debug", "info", "warn", "error" }) do
   alc.log[level] = function(message)
-    say(level, "alc.log", words(message, "alc.log." .. level .. ": message"))
+    say(level, "alc.log", remark(message, "alc.log." .. level .. ": message"))
   end
 end
 
@@ -81,7 +89,7 @@ function alc.progress(step, total, message)
   if not step or not total or step < 0 or total < 0 then
     error("alc.progress: step and total must be whole numbers from 0", 2)
   elseif message ~= nil and message ~= null then
-    message = words(message, "alc.progress: message")
+    message = remark(message, "alc.progress: message")
   else
     message = nil
   end
