@@ -73,9 +73,12 @@ _KEEP: Final = (
     " RETURNING s.id"
 )
 _LEAVE: Final = "UPDATE everhold.lease SET released = 1 WHERE incarnation = %s AND owner = %s AND released = 0"
+#: Kind by kind: the index of what is due begins with it, and would be read as a whole.
 _NEXT_DUTY: Final = (
-    "SELECT least((SELECT min(due_at) FROM everhold.duty WHERE due_at > %s),"
-    " (SELECT min(available_at) FROM everhold.item WHERE state = 'waiting' AND available_at > %s))"
+    "WITH RECURSIVE k (kind) AS (SELECT min(kind) FROM everhold.duty WHERE due_at IS NOT NULL UNION ALL SELECT"
+    " (SELECT min(kind) FROM everhold.duty WHERE kind > k.kind AND due_at IS NOT NULL) FROM k WHERE k.kind IS NOT NULL)"
+    " SELECT least((SELECT min((SELECT min(d.due_at) FROM everhold.duty d WHERE d.kind = k.kind AND d.due_at > %s))"
+    " FROM k), (SELECT min(available_at) FROM everhold.item WHERE state = 'waiting' AND available_at > %s))"
 )
 #: One row if this was not done before; who does it at the same moment is waited for.
 _RECEIPT: Final = "INSERT INTO everhold.receipt (id) VALUES (%s) ON CONFLICT DO NOTHING RETURNING 1"
