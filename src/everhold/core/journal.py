@@ -49,7 +49,7 @@ _SAID: Final = frozenset({"title", "description", "examples", "$comment"})  # to
 _VALUES: Final = frozenset({"const", "enum", "default"})  # not schemas themselves
 
 
-class Delivery(msgspec.Struct, omit_defaults=True):
+class Delivery(msgspec.Struct, omit_defaults=True, gc=False):
     n: int
     at: float
     answers: list[Answer] = []
@@ -80,6 +80,8 @@ _numbers = Struct("<qd").pack
 _answers = msgspec.json.Decoder(list[Answer])
 _asked = msgspec.json.Decoder(list[Query])
 _notes = msgspec.json.Decoder(Notes)
+_all_answers = msgspec.json.Decoder(list[list[Answer]]).decode
+_all_asked = msgspec.json.Decoder(list[list[Query]]).decode
 
 
 def encode(delivery: Delivery) -> tuple[bytes, bytes, bytes | None]:
@@ -102,6 +104,16 @@ def decode(n: int, at: float, answers: str | bytes, asked: str | bytes, notes: s
         _asked.decode(asked) if len(asked) > 2 else [],
         None if notes is None else _notes.decode(notes),
     )
+
+
+def decode_all(rows: list[tuple[Any, ...]]) -> list[Delivery]:
+    """`decode` for the rows of a journal, which is cheaper at once; what follows the notes in a row is left alone."""
+    answers = _all_answers(b"[%b]" % b",".join([row[2] for row in rows]))
+    asked = _all_asked(b"[%b]" % b",".join([row[3] for row in rows]))
+    return [
+        Delivery(row[0], row[1], given, said, None if row[4] is None else _notes.decode(row[4]))
+        for row, given, said in zip(rows, answers, asked, strict=True)
+    ]
 
 
 def fold(opened: dict[int, Opened], delivery: Delivery) -> None:
@@ -142,15 +154,28 @@ class Expected(msgspec.Struct):
 
 def tape(deliveries: list[Delivery]) -> Iterator[Expected]:
     """Pair each delivery with the reply that stands: its own, or that of the retry which followed it."""
-    last = len(deliveries) - 1
-    index = 0
-    while index <= last:
-        given = reply = deliveries[index]
-        while index < last and _is_retry(deliveries[index + 1]):
-            index += 1
-            reply = deliveries[index]
-        yield Expected(given, reply)
-        index += 1
+    place = 0
+    while place < len(deliveries):
+        expected, place = paired(deliveries, place)
+        yield expected
+
+
+def paired(deliveries: list[Delivery], place: int) -> tuple[Expected, int]:
+    """The delivery at a place with the reply that stands, and the place of the next one."""
+    given = reply = deliveries[place]
+    place += 1
+    while place < len(deliveries) and _is_retry(deliveries[place]):
+        reply = deliveries[place]
+        place += 1
+    return Expected(given, reply), place
+
+
+def bare(deliveries: list[Delivery], place: int) -> int:
+    """The place of the first delivery, from this one on, that is more than answers and queries or has a retry."""
+    for found in range(place, len(deliveries)):
+        if deliveries[found].notes is not None:
+            return found - 1 if found > place and _is_retry(deliveries[found]) else found
+    return len(deliveries)
 
 
 def _is_retry(delivery: Delivery) -> bool:

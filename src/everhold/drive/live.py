@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Set
 from heapq import heappop, heappush
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from everhold.core.codec import JSON, plain
-from everhold.core.journal import Delivery, Expected, Opened, Reply, compare, fold, tape
+from everhold.core.journal import Delivery, Expected, Opened, Reply, bare, compare, fold, paired, tape
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query
 from everhold.core.session import Birth, Head
@@ -190,30 +190,45 @@ class _Replay:
 
     def here(self, deliveries: list[Delivery]) -> None:
         execution: Any = self._live.execution
+        place = 0
         with execution.entered():
             execution.replaying = True
-            for expected in tape(deliveries):
-                given = expected.given
-                if given.notes is None and given is expected.reply and self._meter is None:
-                    execution.recorded_versions, execution.recorded = _NO_VERSIONS, None
-                    self._take_plain(expected, execution.advance(given.n, given.at, given.answers, False, None))
-                    continue
+            while place < len(deliveries):
+                if self._meter is None:
+                    place = self._follow(deliveries, place)
+                    if place == len(deliveries):
+                        break
+                expected, place = paired(deliveries, place)
                 recorded = expected.reply.notes
                 execution.recorded_versions = {} if recorded is None else recorded.versions
                 execution.recorded = recorded
-                self._count(given)
-                self._take(expected, execution.advance(*handed(given)))
+                self._count(expected.given)
+                self._take(expected, execution.advance(*handed(expected.given)))
             execution.replaying = False
 
-    def _take_plain(self, expected: Expected, reply: Reply) -> None:
-        """Take a reply that should be nothing but questions. Mostly they are the recorded ones, word for word."""
-        live, given = self._live, expected.given
-        if reply.asked != given.asked or reply.outcome is not None or not reply.asked:
-            self._take(expected, reply)
-            return
-        self._known = given.asked[-1].q + 1
-        live.timer = reply.due
-        live.fold(given)
+    def _follow(self, deliveries: list[Delivery], place: int) -> int:
+        """Take deliveries that are nothing but answers and queries; returns the place of the first that is more.
+
+        Mostly the program asks what is recorded, word for word. Then only the last of them counts.
+        """
+        live, execution, end = self._live, cast(Any, self._live.execution), bare(deliveries, place)
+        execution.recorded_versions, execution.recorded = _NO_VERSIONS, None
+        while place < end:
+            given = deliveries[place]
+            place, reply = execution.follow(deliveries, place, end - 1)
+            reached = deliveries[place]
+            if given is not reached:
+                before = deliveries[place - 1]
+                self._known = before.asked[-1].q + 1
+                live.fold(Delivery(before.n, before.at, given.answers, before.asked))
+            if reply.asked != reached.asked or reply.outcome is not None or not reply.asked:
+                self._take(Expected(reached, reached), reply)
+            else:
+                self._known = reached.asked[-1].q + 1
+                live.timer = reply.due
+                live.fold(reached)
+            place += 1
+        return place
 
     async def there(self, deliveries: list[Delivery]) -> None:
         execution: Any = self._live.execution

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVa
 
 from everhold.core.codec import JSON
 from everhold.core.errors import AnswerRefused, BadArguments, BadSchema, BadValue, NotAProgram
-from everhold.core.journal import Reply
+from everhold.core.journal import Delivery, Reply
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Query
 from everhold.core.schema import fit, unfit
@@ -221,6 +221,14 @@ class Execution(Protocol):
 
     def advance(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
         """Hand over one delivery and run to the next pause or the end."""
+        ...
+
+    def follow(self, recorded: Sequence[Delivery], place: int, last: int) -> tuple[int, Reply]:
+        """Hand over the recorded delivery at `place`, which is nothing but answers, and run to the next pause.
+
+        It MAY go on with those after it, up to `last`, as long as what the program asks is one query, the recorded one,
+        and the next delivery is the answer to it alone. Returns the place of the last one, and the reply to that.
+        """
         ...
 
     def effect(self, q: int) -> Callable[[], Any] | None:

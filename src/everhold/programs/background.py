@@ -1,16 +1,34 @@
-"""A process as its parent's program holds it: a child session in the background."""
+"""Child sessions as their parent's program holds them: one that it awaits, and one in the background."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
 from everhold.core.codec import JSON, plain
-from everhold.core.query import Kind
+from everhold.core.query import Kind, Usage
 
 if TYPE_CHECKING:
     from everhold.programs.context import PythonContext
 
 _ENDED: Final = ("completed", "failed", "cancelled")
+
+
+class PythonChild:
+    """A child session, to be awaited."""
+
+    def __init__(self, session_id: str, pending: asyncio.Future[Any]) -> None:
+        self.session_id = session_id
+        self._pending = pending
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it has cost, once it has ended, if that was counted."""
+        return getattr(self._pending, "usage", None)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield from self._pending.__await__())
 
 
 class PythonProcess:

@@ -8,9 +8,10 @@ import functools
 import random
 import re
 import uuid
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,7 +27,7 @@ from everhold.core.turn import Settled
 from everhold.ports.program import Call
 from everhold.ports.signature import returned
 from everhold.programs import given
-from everhold.programs.background import PythonProcess
+from everhold.programs.background import PythonChild, PythonProcess
 from everhold.programs.loop import Future, Loop, Task, current_task
 
 if TYPE_CHECKING:
@@ -53,7 +54,14 @@ class PythonContext:
     # ---- questions
 
     async def llm(self, prompt: str = "", **options: Any) -> Any:
-        return await self._ask_llm(prompt, **options)
+        execution = self._execution
+        if options or type(prompt) is not str or not prompt.isascii() or execution.birth.budget is not None:
+            return await self._ask_llm(prompt, **options)
+        task = self._task()
+        key = f"{task.path}:{task.asked}"
+        task.asked += 1
+        execution.llm_asked += 1
+        return await execution.ask(Query(execution.next_q(), key, prompt), None)
 
     def _ask_llm(
         self,
@@ -410,10 +418,10 @@ class PythonContext:
         )
 
     def _task(self) -> Task:
-        loop, running = self._execution.loop, asyncio._get_running_loop()
-        task = current_task(loop) if running is loop else None
+        loop = self._execution.loop
+        task = current_task(loop) if loop.thread == get_ident() else None
         if type(task) is not Task:
-            if loop.dropped and isinstance(running, Loop):
+            if loop.dropped and isinstance(asyncio._get_running_loop(), Loop):
                 nobody: Task = _NOBODY
                 return nobody
             raise ForeignCall("ctx outside its own program")
@@ -446,22 +454,6 @@ class _Nobody:
 
 
 _NOBODY: Any = _Nobody()
-
-
-class PythonChild:
-    """A child session, to be awaited."""
-
-    def __init__(self, session_id: str, pending: asyncio.Future[Any]) -> None:
-        self.session_id = session_id
-        self._pending = pending
-
-    @property
-    def usage(self) -> Usage | None:
-        """What it has cost, once it has ended, if that was counted."""
-        return getattr(self._pending, "usage", None)
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return (yield from self._pending.__await__())
 
 
 class PythonState:

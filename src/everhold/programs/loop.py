@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context as Variables
 from contextvars import copy_context
+from threading import get_ident
 from typing import Any, Final
 
 from everhold.core.errors import ForeignCall, ForeignWake, Spinning
@@ -68,6 +69,8 @@ class Handle:
 class Future(asyncio.Future[Any]):
     """A future whose place in a set is the same in every process."""
 
+    __slots__ = ("number",)
+
     def __init__(self, loop: Loop) -> None:
         loop._count += 1
         self.number = loop._count
@@ -104,6 +107,7 @@ class Loop(asyncio.AbstractEventLoop):
         self.now = 0.0
         self.salt = salt
         self.active = False
+        self.thread = 0  # the one on which it is active; asyncio's own way to ask for it takes a call of the system
         self.dropped = False
         self.replaying = False
         self.tasks: dict[int, Task] = {}
@@ -131,11 +135,11 @@ class Loop(asyncio.AbstractEventLoop):
         asyncio._set_running_loop(self)
         self._outer_hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(None, self._finalize)
-        self.active = True
+        self.active, self.thread = True, get_ident()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.active = False
+        self.active, self.thread = False, 0
         sys.set_asyncgen_hooks(*self._outer_hooks)
         asyncio._set_running_loop(self._outer)
         if _swap is not None and self._outer is not None:

@@ -97,12 +97,13 @@ class _Settings:
 class _Place:
     """A thread: which execution advances there, and since when."""
 
-    __slots__ = ("executing", "since", "struck", "thread")
+    __slots__ = ("executing", "n", "since", "struck", "thread")
 
     def __init__(self, thread: int) -> None:
         self.thread = thread
         self.executing: PythonExecution | None = None
         self.since = 0.0
+        self.n = -1  # the delivery at which a replay was seen last
         self.struck = False
 
 
@@ -261,7 +262,11 @@ def _look(now: float) -> None:
     """Strike what has advanced for too long."""
     for place in list(_places.values()):
         running = place.executing
-        if running is not None and now - place.since > _settings.limit:
+        if running is None:
+            continue
+        if running.replaying and running.n != place.n:  # a replay goes from one advance to the next by itself
+            place.n, place.since = running.n, now
+        elif now - place.since > _settings.limit:
             if _is_debugged(place.thread):
                 place.since = now
             else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from everhold.core.codec import JSON
@@ -24,7 +24,7 @@ from everhold.core.errors import (
     Stuck,
     VersionMissing,
 )
-from everhold.core.journal import Notes, Reply
+from everhold.core.journal import Delivery, Notes, Reply
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Query, Usage
@@ -35,21 +35,22 @@ from everhold.ports.program import Call, Program
 from everhold.programs import asyncio_parts, purity
 from everhold.programs.context import PythonContext
 from everhold.programs.loop import PARKED, Future, Loop, Task
+from everhold.programs.track import Track
 
 asyncio_parts.install()
 
 
 class Pending(Future):
-    """The future of an open query. Cancelling it withdraws the query."""
+    """The future of an open query, made by `PythonExecution.ask`. Cancelling it withdraws the query."""
 
-    usage: Usage | None = None  # what its answer cost
+    __slots__ = ("execution", "q", "type", "usage")
 
-    def __init__(self, execution: PythonExecution, q: int, type_: Any) -> None:
-        self.execution, self.q, self.type = execution, q, type_
-        loop = execution.loop
-        loop._count += 1
-        self.number = loop._count
-        asyncio.Future.__init__(self, loop=loop)
+    execution: PythonExecution
+    q: int
+    type: Any  # of its answer
+    usage: Usage | None  # what its answer cost, once it is there and if it says so
+
+    __init__: Any = asyncio.Future.__init__  # in C: there is one for each question
 
     def cancel(self, msg: Any = None) -> bool:
         done = super().cancel(msg)
@@ -87,6 +88,7 @@ class PythonExecution:
         self._withdrawn: list[int] = []
         self._notes: Notes | None = None
         self._root: Task | None = None
+        self._track: Track | None = None  # what its root runs, if it was begun on replay
         self.context = PythonContext(self)
 
     # ---- the port
@@ -117,6 +119,13 @@ class PythonExecution:
             return self._broken(error, cancel)
         return self._reply(cancel)
 
+    def follow(self, recorded: Sequence[Delivery], place: int, last: int) -> tuple[int, Reply]:
+        given, track = recorded[place], self._track
+        if track is not None:
+            track.lay(recorded, place, last)
+        reply = self.advance(given.n, given.at, given.answers, False, None)
+        return (place if track is None else track.place), reply
+
     def effect(self, q: int) -> Callable[[], Any] | None:
         return self._effects.get(q)
 
@@ -140,6 +149,8 @@ class PythonExecution:
     def _begin(self) -> None:
         arguments = self.program.arguments(self.birth.args)
         coro: Any = self.program.body(self.context, **arguments)
+        if self.replaying:
+            coro = self._track = Track(coro, self)
         self._root = self.loop.create_task(coro)
         PARKED.add(self.loop)
 
@@ -162,6 +173,41 @@ class PythonExecution:
                 pending.set_result(answer.value if wanted is Any else fit(answer.value, wanted))
             except EverholdError as error:
                 pending.set_exception(error)
+
+    def go_along(self, track: Track, paused: Any, coro: Coroutine[Any, Any, Any], last: int) -> Any:
+        """Hand over what is recorded, up to `last`, as long as there is nothing else to do; returns the last pause."""
+        root, loop, place, recorded = self._root, self.loop, track.place, track.recorded
+        assert root is not None
+        ready, cancelling, send = loop._ready, root.cancelling, coro.send
+        try:
+            while place < last:
+                asked, following = self._asked, recorded[place + 1]
+                answers = following.answers
+                if (
+                    len(asked) != 1
+                    or len(answers) != 1
+                    or type(paused) is not Pending
+                    or asked[0].q != paused.q
+                    or answers[0].q != paused.q
+                    or asked != recorded[place].asked
+                    or ready
+                    or cancelling()
+                    or paused._callbacks
+                    or not paused._asyncio_future_blocking
+                ):
+                    break
+                place += 1
+                self.n, loop.now, self.llm_asked = following.n, following.at, 0
+                asked.clear()
+                if self._withdrawn:
+                    self._withdrawn = []
+                paused._asyncio_future_blocking = False
+                self._hand_over(answers[0])
+                error = paused.exception()
+                paused = send(None) if error is None else coro.throw(error)
+        finally:
+            track.place = place
+        return paused
 
     def _cancel(self, reason: str) -> None:
         """The program sees CancelledError once; what it asks afterwards is refused."""
@@ -225,8 +271,11 @@ class PythonExecution:
             return Future(self.loop)  # never done
         if self.cancelled:
             raise AfterCancel(query.kind)
-        q = query.q
-        pending = self._pending[q] = Pending(self, q, type_)
+        q, loop = query.q, self.loop
+        pending: Pending = Pending(loop=loop)
+        loop._count = pending.number = loop._count + 1
+        pending.execution, pending.q, pending.type = self, q, type_
+        self._pending[q] = pending
         self._asked.append(query)
         if effect is not None:
             self._effects[q] = effect
@@ -246,6 +295,8 @@ class PythonExecution:
     @replaying.setter
     def replaying(self, value: bool) -> None:
         self.loop.replaying = value
+        if not value and self._track is not None:
+            self._track.leave()
 
     @property
     def silent(self) -> bool:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 
-from everhold.core.journal import Delivery, decode
+from everhold.core.journal import Delivery, decode, decode_all
 from everhold.core.journal import seal as delivery_seal
 from everhold.core.metrics import Metrics
 from everhold.core.session import Head, State
@@ -43,6 +43,14 @@ def read_delivery(ref: int, row: tuple[Any, ...]) -> Delivery:
     if delivery_seal(n, at, given, said, rest) != sealed:
         raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
     return decode(n, at, given, said, rest)
+
+
+def read_journal(ref: int, rows: list[tuple[Any, ...]]) -> list[Delivery]:
+    """Deliveries from their rows, whose texts are bytes; raises one of `UNREADABLE` if one of them is damaged."""
+    for n, at, answers, asked, notes, sealed in rows:
+        if delivery_seal(n, at, answers, asked, notes) != sealed:
+            raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
+    return decode_all(rows)
 
 
 def read_head(row: tuple[Any, ...]) -> Head:

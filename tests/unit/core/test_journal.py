@@ -13,8 +13,10 @@ from everhold.core.journal import (
     Notes,
     Opened,
     Reply,
+    bare,
     compare,
     decode,
+    decode_all,
     describe,
     encode,
     ended,
@@ -180,6 +182,27 @@ def test_the_last_retry_stands():
     ]
 
     assert [(one.given.n, one.reply.n) for one in tape(journal)] == [(0, 0), (1, 3), (4, 4)]
+
+
+def test_bare_deliveries_end_where_there_is_more():
+    """A stretch of nothing but answers and queries ends before notes, and before what a retry replaced."""
+    plain, noted, retried = given(0, asked=[0]), given(1, [0], fired=True), given(2, asked=[0], retry=True)
+
+    assert bare([], 0) == 0
+    assert bare([plain, plain, noted, plain], 0) == 2
+    assert bare([plain, plain, noted, plain], 2) == 2
+    assert bare([plain, plain, noted, plain], 3) == 4
+    assert bare([plain, plain, retried, plain], 0) == 1
+    assert bare([retried, plain], 0) == 0
+
+
+def test_a_journal_is_decoded_as_its_deliveries_are():
+    """All rows at once come to the same as one by one, whatever follows in a row."""
+    journal = [given(0, asked=[0, 1]), given(1, [0], fired=True), given(2, [1], [2])]
+    rows = [(one.n, one.at, *encode(one), "more") for one in journal]
+
+    assert decode_all(rows) == journal == [decode(*row[:5]) for row in rows]
+    assert decode_all([]) == []
 
 
 def test_the_same_again():

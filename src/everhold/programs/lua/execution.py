@@ -13,7 +13,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
 from time import process_time
@@ -23,7 +23,7 @@ from typing import Any, Final
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
 from everhold.core.errors import AfterCancel, BudgetExceeded, Overtaken, Spinning, UnknownProgram
-from everhold.core.journal import Notes, Reply
+from everhold.core.journal import Delivery, Notes, Reply
 from everhold.core.log import LOGGED, LogEntry, Progress
 from everhold.core.metrics import Metrics
 from everhold.core.query import MAX_TOKENS, Answer, Kind, Query, own_space
@@ -116,6 +116,17 @@ class LuaExecution:
             self.drop()
             raise
         return self._reply()
+
+    def follow(self, recorded: Sequence[Delivery], place: int, last: int) -> tuple[int, Reply]:
+        while True:
+            given = recorded[place]
+            reply = self.advance(given.n, given.at, given.answers, False, None)
+            if place == last or reply.asked != given.asked or len(given.asked) != 1:
+                return place, reply
+            following = recorded[place + 1].answers
+            if len(following) != 1 or following[0].q != given.asked[0].q:
+                return place, reply
+            place += 1
 
     def _next(self, value: JSON) -> Reply:
         """The common step: the only open question has its answer, and the next one is its like."""

@@ -88,8 +88,9 @@ class SQLiteStore(Lanes, Upkeep):
         self.durability = durability
         self._patience = patience
         self._stall = Stall()
-        self._connection: sqlite3.Connection = None  # type: ignore[assignment]
-        self._group: Group = None  # type: ignore[assignment]
+        self._connection: sqlite3.Connection = Shut(self.where)  # type: ignore[assignment]
+        self._group: Group = Shut(self.where)  # type: ignore[assignment]
+        self._run: Callable[..., Any] = Shut(self.where)
         self._thread: ThreadPoolExecutor | None = None
         self._since_checkpoint = 0
         self._checkpointing = False
@@ -119,13 +120,14 @@ class SQLiteStore(Lanes, Upkeep):
         self._seen_version = self._data_version()
 
     async def close(self) -> None:
-        if self._connection is None:
+        if isinstance(self._connection, Shut):
             return
         self._group.close()
         if self._thread is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
         self._connection.close()
-        self._connection = None  # type: ignore[assignment]
+        self._connection = self._group = self._run = Shut(self.where)  # type: ignore[assignment]
+        del self.commit
 
     # ---- the write verb
 
@@ -477,6 +479,8 @@ class SQLiteStore(Lanes, Upkeep):
         except sqlite3.Error as error:
             found = newer(self._connection, self.where) or translated(error, self.where)
             raise Busy(found) if found.code == "store_busy" else found from None
+        except OverflowError as error:
+            raise BadValue("what was given", str(error)) from None
         except UnicodeEncodeError as error:  # somebody looks for it; what is there can be read
             raise BadValue(repr(error.object), HALF) from None
         except (BadValue, *UNREADABLE) as error:
@@ -493,7 +497,7 @@ class SQLiteStore(Lanes, Upkeep):
 
     def _checkpointed(self, _: asyncio.Future[None]) -> None:
         self._checkpointing = False
-        if self._connection is not None and self._wal_size() > WAL_LIMIT:
+        if not isinstance(self._connection, Shut) and self._wal_size() > WAL_LIMIT:
             self._run("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _wal_size(self) -> int:
