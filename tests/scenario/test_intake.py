@@ -962,6 +962,22 @@ class Interrupted(MemoryStore):
         await super().commit(change, fence)
 
 
+async def test_who_was_a_worker_keeps_no_lease():
+    """What it lets in when it has left is worked on without one: nobody would give it back."""
+    leases = []
+
+    async def model(query):
+        leases.append(await runtime.store.intake(session.id, lambda intake: intake.lease))
+        return "Here."
+
+    async with opened(llm=model) as runtime:
+        session = await runtime.session(plain, "left")
+        await runtime.worker().once(0)
+        receipt = await session.enqueue("Hi.")
+        assert (await session.turn(receipt.item.id)).text == "Here."
+        assert [lease.released for lease in leases] == [True] and not len(runtime._dispatch.leases)
+
+
 @pytest.mark.parametrize("lives", [True, False])
 async def test_who_had_a_conversation_last_hears_first_what_comes_for_it(lives):
     """Others leave it to him for a moment, if he lives, and see to it then."""

@@ -284,6 +284,7 @@ class Caretaker:
         finally:
             for task in urgent:
                 task.cancel()
+            await asyncio.gather(*urgent, return_exceptions=True)
 
     async def _look(self, now: float) -> bool:
         store, began = self._sessions.store, asyncio.get_running_loop().time()

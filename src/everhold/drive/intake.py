@@ -204,9 +204,8 @@ class Drain:
         if polite and self._leaves(seen):
             asyncio.get_running_loop().call_later(HEAD_START, self._sessions.poke)
             return False
-        live = self._sessions.cached(session_id)
-        known = live is not None and session_id not in self._vain and not live.lock.locked()
-        if live is not None and known and _may_enter(live.opened, seen):  # its commit tells if that is not so any more
+        live = self._known(session_id, seen)
+        if live is not None:
             birth, head, opened = live.birth, live.head, live.opened
         else:
             record = await self._store.load(session_id, since=-1)
@@ -241,6 +240,14 @@ class Drain:
         if not entered:
             self._vain[session_id] = stands
         return entered
+
+    def _known(self, session_id: str, seen: Intake) -> Live | None:
+        """The session in memory, if it can be taken at its word: where it is not so any more, the commit tells."""
+        live = self._sessions.cached(session_id)
+        if live is None or live.lock.locked() or session_id in self._vain:
+            return None
+        mine = seen.lease is not None and seen.lease.owner == self.owner  # nobody else has worked on it since
+        return live if mine and _may_enter(live.opened, seen) else None
 
     def _leaves(self, seen: Intake) -> bool:
         """Whether it has only just come, and another who lives had the session last: he sees to it first."""

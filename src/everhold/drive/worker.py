@@ -192,7 +192,7 @@ class Worker:
         with suppress(TimeoutError):  # of those that give a lease back to a store that is away
             await asyncio.wait_for(asyncio.gather(*self._tasks(), return_exceptions=True), FAREWELL)
         await self._caretaker.stop()
-        self._caretaker.crew = None
+        self._caretaker.crew, self._leases.driven = None, None
         await self._dispatch.release()
         self._say("stopped", f"{_counted(self.moved, 'move')} made; everything is handed over")
 
