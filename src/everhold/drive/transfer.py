@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -458,6 +459,13 @@ def _writing(file: File) -> Iterator[BinaryIO]:
         yield _binary(file, "writable")
         return
     path = Path(file)
+    if path.exists() and not path.is_file():  # a device or a pipe is written to, and stays what it is
+        try:
+            with open(path, "wb") as target:
+                yield target
+        except OSError as error:
+            raise StoreUnavailable(str(path), error.strerror or str(error), "Name a file.") from None
+        return
     try:
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     except OSError as error:
@@ -480,24 +488,21 @@ def _writing(file: File) -> Iterator[BinaryIO]:
 @contextmanager
 def reading(file: File) -> Iterator[tuple[BinaryIO, str]]:
     """A file that can be read more than once, and its name; a pipe is kept in a file of our own meanwhile."""
-    if isinstance(file, str | os.PathLike):
-        with ExitStack() as stack:
+    with ExitStack() as stack:
+        if isinstance(file, str | os.PathLike):
             try:
-                source = stack.enter_context(open(file, "rb"))
+                found: BinaryIO = stack.enter_context(open(file, "rb"))
             except OSError as error:
                 raise BadExport(str(file), error.strerror or str(error)) from None
-            yield source, str(file)
-        return
-    found = _binary(file, "readable")
-    name = str(getattr(file, "name", "the file"))
-    if found.seekable():
+            name = str(file)
+        else:
+            found, name = _binary(file, "readable"), str(getattr(file, "name", "the file"))
+        if not found.seekable():
+            kept = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=1 << 20))
+            shutil.copyfileobj(found, kept)
+            kept.seek(0)
+            found = kept  # type: ignore[assignment]
         yield found, name
-        return
-    with tempfile.SpooledTemporaryFile(max_size=1 << 20) as kept:
-        while part := found.read(1 << 16):
-            kept.write(part)
-        kept.seek(0)
-        yield kept, name  # type: ignore[misc]
 
 
 def _binary(file: Any, able: str) -> BinaryIO:

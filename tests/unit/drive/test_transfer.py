@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import io
 import json
+import os
 import stat
 from contextlib import AsyncExitStack
 
@@ -450,6 +451,23 @@ class Pipe(io.BytesIO):
 
     def seek(self, *where):
         raise io.UnsupportedOperation
+
+
+async def test_a_pipe_that_has_a_name_will_do(tmp_path):
+    """It is written to and read from like any pipe, and never replaced by a file. So are devices, such as /dev/null."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    async with House(tmp_path) as house:
+        status = await paused(house.there)
+        text = asyncio.get_running_loop().run_in_executor(None, pipe.read_bytes)
+        await house.there.export(pipe, status.session_id)
+        assert pipe.is_fifo()
+
+        sent = asyncio.get_running_loop().run_in_executor(None, pipe.write_bytes, await text)
+        assert (await house.here.import_(pipe)).sessions == [status.session_id]
+        await sent
+        with pytest.raises(StoreUnavailable, match="Is a directory"):
+            await house.there.export(tmp_path)
 
 
 async def test_a_file_opened_as_text_is_refused(tmp_path):
