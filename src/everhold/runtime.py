@@ -329,7 +329,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         wanted = Filter(
             state=tuple(state_of(name) for name in states),
             program=program,
-            labels=dict(labels or {}),
+            labels=texts_of("labels", labels),
             parent=None if parent is None else SessionId(parent),
             older_than=None if older_than is None else now - older_than,
             newer_than=None if newer_than is None else now - newer_than,

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 import everhold
-from everhold.core.errors import EverholdError, ReadOnlyStore, StoreDamaged, StoreNewer, StoreUnavailable
+from everhold.core.errors import (
+    BadValue,
+    EverholdError,
+    ReadOnlyStore,
+    StoreDamaged,
+    StoreNewer,
+    StoreUnavailable,
+    UsageError,
+)
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore, file
 from everhold.stores.sqlite.file import connect, migrations, prepare
@@ -233,3 +241,33 @@ async def test_a_database_that_is_gone_while_it_is_open(tmp_path: Path, how: str
             await runtime.answer(status.session_id, True)
         aside.rename(path)
         assert (await runtime.answer(status.session_id, True)).state == "completed"
+
+
+# ---- not the file's fault
+
+
+@pytest.mark.parametrize("verb", ["sessions", "inbox", "status", "start", "answer"])
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "not opened"])
+async def test_a_store_that_is_not_open(path: Path, verb: str, closed: bool) -> None:
+    """Whoever forgets `async with`, or comes too late, is told so; the file is not called damaged."""
+    runtime = everhold.open(path)
+    if closed:
+        async with runtime:
+            await runtime.start(ladder(rungs=2))
+    given = {"status": ["s-x"], "answer": ["s-x", "y"], "start": [ladder(rungs=2)]}.get(verb, [])
+    with pytest.raises(StoreUnavailable, match="never opened") as refused:
+        await getattr(runtime, verb)(*given)
+    assert "async with" in refused.value.hint
+
+
+@pytest.mark.parametrize("wrong", [["s-x"], {"a": 1}, object(), 2**70], ids=["list", "dict", "object", "large"])
+async def test_what_is_asked_for_is_no_text(path: Path, wrong: object) -> None:
+    """It is the question that is wrong, not the file."""
+    async with everhold.open(path) as runtime:
+        for ask in (lambda: runtime.status(wrong), lambda: runtime.inbox(to=wrong), lambda: runtime.delete(wrong)):
+            with pytest.raises(BadValue):
+                await ask()
+        for ask in (lambda: runtime.sessions(limit="all"), lambda: runtime.sessions(labels="all")):
+            with pytest.raises(UsageError):
+                await ask()
+        assert await runtime.sessions() == []

@@ -69,7 +69,7 @@ def budget_of(given: Budget | Mapping[str, int] | None) -> Budget | None:
 
 def key_of(given: str | None) -> str | None:
     if given is not None and not text_of("key", given):
-        raise BadArguments("key", "a key is text, and not empty")
+        raise BadArguments("start", "a key is text, and not empty")
     return given
 
 
@@ -83,6 +83,8 @@ def text_of(name: str, given: str) -> str:
 def texts_of(name: str, given: Mapping[str, str] | None) -> dict[str, str]:
     if not given:
         return {}
+    if not isinstance(given, Mapping):
+        raise BadArguments(name, f"a value of type {type(given).__name__} is not text for text")
     texts = dict(given)
     for key, value in texts.items():
         if not isinstance(key, str) or not isinstance(value, str):

@@ -416,7 +416,7 @@ class Runner:
         before = [one.n for one in deliveries[:-1] if given is not None or not _ends(one)]  # each retry ended, too
         last = max(before, default=-1) if _ends(deliveries[-1]) else record.head.n
         cut = last if at is None else at
-        if not 0 <= cut <= record.head.n:
+        if type(cut) is not int or not 0 <= cut <= record.head.n:
             raise BadStep(session_id, cut, f"it has steps 0 to {record.head.n}")
         if given is not None:
             given = msgspec.structs.replace(

@@ -14,9 +14,10 @@ import sqlite3
 import time
 from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from everhold.core.errors import (
+    BadValue,
     EverholdError,
     ReadOnlyStore,
     StoreBusy,
@@ -157,6 +158,20 @@ class Place:
             raise StoreUnavailable(self._path, "it was removed or replaced while it was open", hint)
 
 
+class Shut:
+    """Stands in for the connection of a store that is not open: whatever is wanted of it, it says so."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __call__(self, *_: Any) -> Any:
+        hint = "Use it within `async with everhold.open(…) as runtime:`."
+        raise StoreUnavailable(self._where, "it was closed, or never opened", hint)
+
+    def __getattr__(self, name: str) -> Any:
+        return self()
+
+
 def _number(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
@@ -195,4 +210,6 @@ def translated(error: sqlite3.Error, where: str) -> EverholdError:
         return StoreUnavailable(where, "the file or its folder cannot be opened")
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(where, f"the disk does not answer ({error})", "Check the disk; nothing was changed.")
+    if code == sqlite3.SQLITE_MISMATCH or isinstance(error, sqlite3.InterfaceError | sqlite3.ProgrammingError):
+        return BadValue("what was given", str(error))
     return StoreDamaged(where, str(error))

@@ -47,7 +47,7 @@ from everhold.ports.store import (
 )
 from everhold.stores.sealed import HALF, UNREADABLE, read_head, read_journal
 from everhold.stores.sqlite import attach, verify
-from everhold.stores.sqlite.file import Place, connect, prepare, translated
+from everhold.stores.sqlite.file import Place, Shut, connect, prepare, translated
 from everhold.stores.sqlite.group import Group, newer
 from everhold.stores.sqlite.land import HEAD_COLUMNS
 from everhold.stores.sqlite.lanes import Lanes, begins
@@ -127,7 +127,7 @@ class SQLiteStore(Lanes, Upkeep):
             await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
         self._connection.close()
         self._connection = self._group = self._run = Shut(self.where)  # type: ignore[assignment]
-        del self.commit
+        vars(self).pop("commit")
 
     # ---- the write verb
 
@@ -223,15 +223,17 @@ class SQLiteStore(Lanes, Upkeep):
         if wanted.prefix:
             condition, bounds = begins("s.id", wanted.prefix)
             also(condition, *bounds)
-        if wanted.after is not None:
-            last = "SELECT created_at, id FROM session WHERE id = ?"
-            deleted = "s.id < ? AND NOT EXISTS (SELECT 1 FROM session WHERE id = ?)"  # ids sort by time
-            also(f"((s.created_at, s.id) < ({last}) OR ({deleted}))", wanted.after, wanted.after, wanted.after)
-        statement = (
-            f"SELECT s.birth, {HEAD_COLUMNS} FROM session s JOIN head_1 h ON h.ref = s.ref"
-            f" WHERE {' AND '.join(where)} ORDER BY s.created_at DESC, s.id DESC LIMIT ?"
-        )
         with self._reading():
+            if wanted.after is not None:
+                last = self._run("SELECT created_at FROM session WHERE id = ?", (wanted.after,)).fetchone()
+                if last is None:  # it was deleted; ids sort by time
+                    also("s.id < ?", wanted.after)
+                else:
+                    also("(s.created_at, s.id) < (?, ?)", last[0], wanted.after)
+            statement = (
+                f"SELECT s.birth, {HEAD_COLUMNS} FROM session s JOIN head_1 h ON h.ref = s.ref"
+                f" WHERE {' AND '.join(where)} ORDER BY s.created_at DESC, s.id DESC LIMIT ?"
+            )
             rows = self._run(statement, (*values, wanted.limit)).fetchall()
             return [Summary(_birth(row[0]), read_head(row[1:])) for row in rows]
 
