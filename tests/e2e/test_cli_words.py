@@ -123,6 +123,14 @@ def test_without_words_it_shows_its_help(tmp_path: Path) -> None:
     assert done.stdout == everhold("--help", cwd=tmp_path).stdout
 
 
+def test_letters_that_a_terminal_does_not_have_are_spelled_out(shop: Path) -> None:
+    env = {**os.environ, "EVERHOLD_DATABASE_URL": "sqlite:///app.db", "PYTHONIOENCODING": "latin-1"}
+    words = [sys.executable, "-m", "everhold", "replay", "k"]
+    done = subprocess.run(words, cwd=shop, env=env, capture_output=True, timeout=250)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"   1  q-0 \\u2190 Why did 7 come back?" in done.stdout
+
+
 def test_closed_streams_are_like_empty_ones(shop: Path) -> None:
     """Nothing is a terminal then, and no file that is opened later takes their places."""
     env = {**os.environ, "EVERHOLD_DATABASE_URL": "sqlite:///app.db"}

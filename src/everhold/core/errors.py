@@ -157,7 +157,7 @@ class BadArguments(UsageError):
     code = "bad_arguments"
 
     def __init__(self, program: str, reason: str) -> None:
-        super().__init__(f"program {program!r} cannot be called like this: {reason}")
+        super().__init__(f"{program!r} cannot be called like this: {reason}")
         self.program, self.reason = program, reason
 
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.errors import BadSetting
+from everhold.core.errors import BadSetting, StoreUnavailable
 from everhold.packages.find import absolute
 from everhold.packages.folder import Folders
 from everhold.programs.lua.root import Root
@@ -40,6 +40,7 @@ SCHEMES: Final = ("sqlite", "memory", "postgresql")
 SUFFIXES: Final = (".db", ".sqlite", ".sqlite3")
 UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 DEFAULT: Final = "the user's data folder"
+_ELSEWHERE: Final = f"Say where the database should be: --database, or {VARIABLE}."
 #: Variables that say where the user's data folder is.
 _PLACES: Final = ("LOCALAPPDATA",) if os.name == "nt" else ("HOME", "XDG_DATA_HOME")
 
@@ -101,7 +102,10 @@ def settings(
     env: Mapping[str, str] | None = None,
 ) -> Settings:
     """Apply the rule; raises `BadSetting` with the name of the setting and the place where it stands."""
-    folder = Path(start or Path.cwd()).resolve()
+    try:
+        folder = Path(start or Path.cwd()).resolve()
+    except FileNotFoundError:
+        raise BadSetting("current folder", "it was deleted; go to another") from None
     variable = (os.environ if env is None else env).get(VARIABLE)
     file, table = _nearest(folder)
     root = file.parent if file else folder
@@ -146,7 +150,10 @@ def _home(*_places: str | None) -> Path:
 def prepare(found: Settings) -> None:
     """Make the user's data folder, readable by nobody else, if that is where the database is."""
     if found.source.get("database") == DEFAULT:
-        home().mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            home().mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(str(home()), error.strerror or str(error), _ELSEWHERE) from None
 
 
 # ---- addresses

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everhold.core.errors import BadSetting
+from everhold.core.errors import BadSetting, StoreUnavailable
 from everhold.packages.settings import (
     DEFAULT,
     FILE,
@@ -285,6 +285,22 @@ def test_the_data_folder_is_private(here):
     prepare(settings())
 
     assert stat.S_IMODE(home().stat().st_mode) == 0o700
+
+
+def test_a_data_folder_that_cannot_be_made_is_told(here, away_from_home, monkeypatch):
+    (away_from_home / "file").write_text("")
+    monkeypatch.setenv("XDG_DATA_HOME", str(away_from_home / "file"))
+    with pytest.raises(StoreUnavailable, match="file/everhold cannot be opened: Not a directory"):
+        prepare(settings())
+
+
+def test_a_current_folder_that_was_deleted_is_told(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(BadSetting, match="current folder: it was deleted"):
+        settings()
 
 
 def test_no_data_folder_for_a_database_elsewhere(here):

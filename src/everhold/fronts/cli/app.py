@@ -149,6 +149,7 @@ class Commands(click.Group):
 @click.group(
     cls=Commands,
     invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="everhold", message="everhold %(version)s")
@@ -175,11 +176,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _streams() -> None:
-    """Empty standard streams instead of closed ones, whose places the next files to be opened would take."""
+    """Empty standard streams instead of closed ones, whose places the next files to be opened would take.
+
+    A letter that the terminal's encoding does not have is spelled out.
+    """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "errors", None) == "strict":
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def _color() -> bool | None:

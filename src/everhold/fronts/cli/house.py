@@ -93,6 +93,8 @@ def pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise BadSetting(what, f"{word!r} should look like name=value")
+        if name in found:
+            raise BadSetting(what, f"{name!r} is given twice")
         found[name] = value
     return found
 

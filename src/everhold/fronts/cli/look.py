@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label.")
 @click.option("--older-than", type=Duration(), help="Not moved for so long: 90s, 15m, 12h, 30d.")
 @click.option("--newer-than", type=Duration(), help="Moved since.")
-@click.option("--limit", default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1), default=50, metavar="N", show_default=True, help="At most so many.")
 @click.option("--after", metavar="SESSION", help="The next page: the last session of the one before.")
 @common
 def sessions_(
@@ -209,7 +209,7 @@ def _show_rest(house: House, session_id: str, record: Record) -> None:
 @click.command("inbox")
 @click.option("--kind", help="llm, approval, input, signal, tool or call.")
 @click.option("--to", help="Only those addressed to somebody.")
-@click.option("--limit", default=100, show_default=True)
+@click.option("--limit", type=click.IntRange(1), default=100, metavar="N", show_default=True, help="At most so many.")
 @common
 def inbox_(kind: str | None, to: str | None, limit: int, database: str | None, as_json: bool) -> None:
     """List the open questions of all sessions, oldest first.

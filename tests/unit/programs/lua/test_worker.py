@@ -199,7 +199,7 @@ def test_an_error_of_ours_is_told_with_its_code() -> None:
     assert told.trouble is not None
     assert (told.trouble.code, told.trouble.message) == (
         "bad_arguments",
-        "program 'echo' cannot be called like this: it does not want to",
+        "'echo' cannot be called like this: it does not want to",
     )
 
 
