@@ -225,14 +225,31 @@ async def test_a_program_that_leaves_tasks_behind():
         assert await runtime.inbox() == []
 
 
-async def test_an_exception_with_odd_words():
-    """Whatever is in its message can be stored."""
+class Mute(Exception):
+    def __str__(self):
+        raise KeyError
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("\ud800 and \0"), "ValueError: \\ud800 and \0"),
+        (Mute(), "Mute: what it says cannot be had (KeyError)"),
+        (
+            ExceptionGroup("a TaskGroup", [OSError("lost")]),
+            "ExceptionGroup: a TaskGroup (1 sub-exception): OSError: lost",
+        ),
+    ],
+    ids=["no text", "mute", "group"],
+)
+async def test_an_exception_with_odd_words(error, said):
+    """Whatever is in its message can be stored, and a group says what is in it."""
 
     @everhold.program
     async def raises(ctx):
-        raise ValueError("\ud800 and \0")
+        raise error
 
     async with opened() as runtime:
         status = await runtime.start(raises())
-        assert status.state == "failed"
-        assert (await runtime.status(status.session_id)).error == status.error
+        assert (status.state, status.error) == ("failed", said)
+        assert (await runtime.status(status.session_id)).error == said

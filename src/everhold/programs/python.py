@@ -23,6 +23,7 @@ from everhold.core.errors import (
     Spinning,
     Stuck,
     VersionMissing,
+    words_of,
 )
 from everhold.core.journal import Delivery, Notes, Reply
 from everhold.core.ledger import Ledger
@@ -340,7 +341,7 @@ def raised(error: BaseException, n: int) -> Raised:
         and "/asyncio/" not in frame.filename.replace("\\", "/")
     ]
     name = type(error).__name__
-    words = str(error)
+    words = words_of(error)
     message = f"{name}: {words}" if words else name
     kind = error.code if isinstance(error, EverholdError) else name
     return Raised(_clean(message), kind, _clean("".join(traceback.format_list(frames[-20:]))), n)
