@@ -124,11 +124,13 @@ async def fill(path, count):
 
 async def looks(runtime, store):
     """What a look at the house costs, and the house's other small questions."""
-    caretaker, last = runtime._caretaker, (await runtime.sessions(limit=1))[0].session_id
+    caretaker, listed = runtime._caretaker, [info.session_id for info in await runtime.sessions(limit=1000)]
+    last, first = listed[0], listed[-10]
     acts = {
         "a look": caretaker.move,
         "what is next": caretaker._due,
         "a page": lambda: runtime.sessions(limit=5),
+        "a late page": lambda: runtime.sessions(limit=5, after=first),
         "by the beginning of an id": lambda: runtime.sessions(prefix=last[:-2]),
         "by the beginning of a name": lambda: store.duties("schedule", prefix="s-1/", limit=5),
         "leaving": lambda: store.leave(runtime._dispatch.leases.owner),
