@@ -112,6 +112,27 @@ async def test_a_client_that_knows_tasks_makes_one_call():
     assert extension.polls > 25
 
 
+async def test_what_a_child_asks_its_parents_task_needs():
+    """Under a key that names the child: a client that knows nothing of children answers it like anything else."""
+    async with knowing() as host:
+        told = (await host.client.call_tool("run", {"program": "family"})).structured_content
+        assert told["result"] == ["answer to Greet you. and answer to And you?", "answer to Greet Ada."]
+
+
+async def test_a_child_is_answered_by_its_own_key_and_no_other():
+    async with knowing() as host:
+        task = await begun(host, "family")
+        found = await until(host, task, "input_required")
+        (key,) = found["inputRequests"]
+        child, _, query = key.partition("/")
+        assert child != task and query == "q-0"
+        await update(host, task, **{"q-0": sampled("for nobody"), f"{task}/q-0": sampled("for nobody")})
+        assert list((await get(host, task))["inputRequests"]) == [key]
+        assert await answers_of(child) == {}
+        await ask(host, "tasks/update", task, inputResponses={key: sampled("hello").model_dump(by_alias=True)})
+        assert (await answers_of(child))["q-0"].value == "hello"
+
+
 async def test_what_ends_at_once_is_no_task():
     async with knowing() as host:
         found = await call(host, "run", {"program": "long", "args": {"steps": 0}})

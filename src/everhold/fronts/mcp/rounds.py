@@ -69,16 +69,15 @@ def putable(status: Status) -> dict[str, OpenQuery]:
     return {query.id: query for query in (*questions(status), *people)}
 
 
-def askable(context: Context, status: Status) -> dict[str, OpenQuery]:
-    """What this client can be asked now, by query id."""
+def askable(context: Context, found: Mapping[str, OpenQuery]) -> dict[str, OpenQuery]:
+    """What of these this client can be asked."""
     models, people = samples(context), person.declared(context)
-    found = putable(status).items()
-    return {query_id: query for query_id, query in found if (models if query.kind is Kind.LLM else people)}
+    return {key: query for key, query in found.items() if (models if query.kind is Kind.LLM else people)}
 
 
 def due(context: Context, status: Status, back: Back | None, notes: Mapping[str, str]) -> dict[str, OpenQuery]:
     """What the next round asks; nothing if it was asked in vain, or the client would not listen any longer."""
-    asked = askable(context, status)
+    asked = askable(context, putable(status))
     if questions(status):  # a person is asked when nothing is left for the model
         asked = {query_id: query for query_id, query in asked.items() if query.kind is Kind.LLM}
     if back is None:

@@ -6,7 +6,8 @@ Rules
   2. A call becomes a task only for a client that has declared the extension with that call, and that can be asked
      what the session will ask. To others the call returns a status, as ever.
   3. What a task needs is asked as in rounds: sampling for a model, elicitation for a person, both only where declared
-     with the very request. A key is a query's id, so it never means another question.
+     with the very request. A key is a query's id, after that of the child that asks it if it is a child's, so it never
+     means another question.
   4. An update is taken whole or not at all. Responses to what is not open are ignored, as the extension asks.
   5. A program that fails completes its task with an error result. A task fails only if our own work broke.
 """
@@ -29,7 +30,7 @@ from everhold.core.codec import JSON
 from everhold.core.errors import BadRequest, EverholdError, Poison, StateError, UsageError, WorkerFailed
 from everhold.core.query import Kind
 from everhold.core.status import Finished, OpenQuery, Paused, Raised, Running, Status, Stopped
-from everhold.fronts.mcp import person, reply, rounds
+from everhold.fronts.mcp import family, person, reply, rounds
 from everhold.fronts.mcp.house import House
 from everhold.ports.store import Record
 from everhold.runtime import Runtime
@@ -114,20 +115,24 @@ class Tasks:
             runtime = await self._house.runtime()
             status = await runtime.status(params.task_id)
             record = await runtime.store.load(params.task_id, since=-1)
-        return {**_task(record), **self._detail(context, status, record.birth.title)}
+            asked = rounds.askable(context, await _open(runtime, status))
+        return {**_task(record), **self._detail(asked, status, record.birth.title)}
 
     async def update(self, context: Context, params: Update) -> dict[str, Any]:
         """Hand on what the client found out."""
         _let_in(context, params)
         with _refusing():
             runtime = await self._house.runtime()
-            open_now = rounds.putable(await runtime.status(params.task_id))
+            open_now = await _open(runtime, await runtime.status(params.task_id))
             known = {key: raw for key, raw in params.input_responses.items() if key in open_now}
             read = {key: _read(open_now[key], raw) for key, raw in known.items()}
             rounds.refuse_undeclared(context, read.values())
             answers = {key: _value(open_now[key], response) for key, response in read.items()}
-            given = {key: value for key, value in answers.items() if value is not msgspec.UNSET}
-            await self._finished(_answered(runtime, params.task_id, given, person.who(context) | {"through": "task"}))
+            given: dict[str, Any] = {
+                open_now[key].id: value for key, value in answers.items() if value is not msgspec.UNSET
+            }
+            asking = next((query.session_id for query in open_now.values()), params.task_id)
+            await self._finished(_answered(runtime, asking, given, person.who(context) | {"through": "task"}))
         return {}
 
     async def cancel(self, context: Context, params: Named) -> dict[str, Any]:
@@ -141,10 +146,9 @@ class Tasks:
                 log.debug("task %s was not cancelled: %s", params.task_id, error)
         return {}
 
-    def _detail(self, context: Context, status: Status, title: str) -> dict[str, Any]:
+    def _detail(self, asked: dict[str, OpenQuery], status: Status, title: str) -> dict[str, Any]:
         if isinstance(status, Finished):
             return self._ended(status, title)
-        asked = rounds.askable(context, status)
         if not asked:
             return {"status": "working", "statusMessage": _words(status, self._house.option)}
         shown = {key: _dumped(request) for key, request in rounds.requests(asked, title).items()}
@@ -160,6 +164,14 @@ class Tasks:
             return {"status": "failed", "statusMessage": outcome.error, "error": error}
         result = self._told(status, title).model_copy(update={"is_error": failed})
         return {"status": "completed", "result": _dumped(result)}
+
+
+async def _open(runtime: Runtime, status: Status) -> dict[str, OpenQuery]:
+    """What a task needs, by its key: what the session asks, or the child that it waits for."""
+    found = rounds.putable(status)
+    if found or not (child := await family.asking(runtime, status)):
+        return found
+    return {f"{child}/{key}": query for key, query in rounds.putable(await runtime.status(child)).items()}
 
 
 # ---- who is let in
