@@ -195,12 +195,15 @@ async def test_an_answer_with_usage():
         assert end.metrics["auto"]["total_tokens"] == {"tokens": 22, "source": "provided"}
 
 
-async def test_usage_that_is_none():
+@pytest.mark.parametrize(
+    "usage", [{"prompt_tokens": "ten"}, {"completion_tokens": -1}, everhold.Usage(-1, 1), everhold.Usage("ten"), 7]
+)
+async def test_usage_that_is_none(usage):
     """What is not a number of tokens is refused, and nothing changes."""
     async with opened() as runtime:
         status = await runtime.start(pair())
         with pytest.raises(BadArguments):
-            await runtime.answer(status.queries[0], "A", usage={"prompt_tokens": "ten"})
+            await runtime.answer(status.queries[0], "A", usage=usage)
         assert await runtime.status(status.session_id) == status
 
 

@@ -50,12 +50,14 @@ def given_to(query_id: str, value: Any) -> Given:
 
 
 def usage_of(given: Usage | Mapping[str, int]) -> Usage:
-    if isinstance(given, Usage):
-        return given
     try:
-        return msgspec.convert(dict(given), Usage)
+        usage = given if isinstance(given, Usage) else msgspec.convert(dict(given), Usage)
+        below = min(usage.prompt_tokens or 0, usage.completion_tokens or 0) < 0
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise BadArguments("usage", str(error)) from None
+        raise BadArguments("answer", f"usage: {error}") from None
+    if below:
+        raise BadArguments("answer", "usage: tokens are counted from 0")
+    return usage
 
 
 def budget_of(given: Budget | Mapping[str, int] | None) -> Budget | None:

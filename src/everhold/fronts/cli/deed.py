@@ -13,6 +13,8 @@ from everhold.fronts.cli.house import gathered, misused, pairs, program_of, writ
 from everhold.fronts.cli.paper import plural
 
 if TYPE_CHECKING:
+    from inspect import Parameter
+
     from everhold.ports.program import Program
     from everhold.timetable import Start
 
@@ -112,9 +114,15 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 def _parameters(program: Program[Any, Any]) -> str:
-    parameters = program.signature.parameters.values()
-    shown = [str(one).replace(f": {one.annotation!r}", f": {one.annotation}") for one in parameters]
+    shown = [_parameter(one, program.types) for one in program.signature.parameters.values()]
     return ", ".join(shown) or "no arguments"
+
+
+def _parameter(one: Parameter, types: dict[str, Any]) -> str:
+    """A parameter as one writes it, with its plain type where it is annotated with more."""
+    wanted = types.get(one.name, one.annotation)
+    plain = wanted.__origin__ if hasattr(wanted, "__metadata__") else wanted
+    return str(one.replace(annotation=plain)).replace(f": {plain!r}", f": {plain}")
 
 
 def _object(file: str) -> dict[str, Any]:

@@ -83,4 +83,4 @@ def test_a_strategy_is_run_by_its_name_and_stored_by_its_place(cli: Cli) -> None
 def test_a_task_that_is_missing_is_told_with_what_it_takes(cli: Cli) -> None:
     said = cli("run", "cot")
     assert "missing a required argument: 'task'" in said.err
-    assert "It takes task: Task, steps: Steps = 3." in said.err
+    assert "It takes task: str, steps: int = 3." in said.err
