@@ -172,9 +172,9 @@ def listing(wanted: Filter) -> tuple[str, list[Any]]:
         also("starts_with(s.id, %s)", kept(wanted.prefix))
     if wanted.after is not None:
         after = kept(wanted.after)
-        last = "SELECT created_at, id FROM everhold.session WHERE id = %s"
-        deleted = "s.id < %s AND NOT EXISTS (SELECT 1 FROM everhold.session WHERE id = %s)"  # ids sort by time
-        also(f"((s.created_at, s.id) < ({last}) OR ({deleted}))", after, after, after)
+        last = "SELECT o.created_at FROM everhold.session o WHERE o.id = %s"
+        also(f"(s.created_at, s.id) < (coalesce(({last}), 'infinity'), %s)", after, after)
+        also(f"(s.id < %s OR EXISTS ({last}))", after, after)  # it was deleted; ids sort by time
     statement = (
         f"SELECT s.birth, {HEAD} FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref"
         f" WHERE {' AND '.join(where)} ORDER BY s.created_at DESC, s.id DESC LIMIT %s"
