@@ -120,7 +120,7 @@ class Drain:
     async def _still(self, ready: Sequence[str]) -> set[str]:
         """Those of them that nothing could enter, and to which nothing has happened since."""
         standing = await self._store.standing([each for each in ready if each in self._vain])
-        return {each for each, stands in standing.items() if self._vain[each] == (stands, None)}
+        return {each for each, stands in standing.items() if self._vain.get(each) == (stands, None)}
 
     def _may_hear(self, session_id: str) -> bool:
         """Whether a session in work here, which nobody else sees to, may be told something as it stands."""
