@@ -20,6 +20,7 @@ from everhold.core.session import State
 from everhold.core.status import LATEST, Raised, Returned, Stopped
 from everhold.drive.agent.life import INPUT
 from everhold.drive.alive import named
+from everhold.drive.child import child_id
 from everhold.drive.entry import enters_early
 from everhold.drive.live import rebuild
 from everhold.ports.program import Host
@@ -85,7 +86,7 @@ class _Told:
         ago = _span(self._now - self._record.head.updated_at)
         match outcome:
             case Returned():
-                self.because.append(f"It completed {ago} ago; nothing moves it.")
+                self.because.append(f"It completed {ago} ago.")
             case Raised(error=error, step=step):
                 self.because.append(f"It failed {ago} ago, at step {step}: {error}")
                 self.moves.append(f"Mend the program, then: everhold retry {self._name}")
@@ -130,7 +131,7 @@ class _Told:
             self.moves.append(f"Send it: everhold signal {self._name} {query.name} VALUE")
         elif query.kind is Kind.SESSION:
             self.because.append(f"{query.id} waits for a child session of {query.name}, for {span} so far.")
-            self.moves.append("Look at the child: everhold sessions")
+            self.moves.append(f"Look at the child: everhold explain {child_id(self._record.birth, entry)}")
         elif query.kind is Kind.CALL:
             self.because.append(f"The outcome of {query.name} ({query.id}) is unknown: its process died, {span} ago.")
             self.moves.append(

@@ -94,7 +94,7 @@ def _say(told: dict[str, Any], did: str) -> None:
     aliases = len(told["aliases"]["taken"])
     named = f" and {aliases} alias{'' if aliases == 1 else 'es'} of cards" if aliases else ""
     skipped = sum(told[name]["skipped"] for name in ("values", "cards", "aliases"))
-    click.echo(f"{did} {', '.join(parts)}{named}" + (f"; {skipped} were here already" if skipped else ""))
+    click.echo(f"{did} {', '.join(parts)}{named}" + (f"; here already: {skipped}" if skipped else ""))
     if told["logs"]:
         click.echo(f"{plural(told['logs'], 'log')} can be read in place: `everhold mcp --profile algocline`")
     for problem in told["problems"]:

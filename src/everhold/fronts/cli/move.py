@@ -118,7 +118,7 @@ def import_(file: str | None, skip: bool, home: str | None, dry_run: bool, datab
         if as_json:
             told = {"sessions": done.sessions, "skipped": done.skipped, "values": done.values}
             return json_out({"database": house.database, **told})
-        more = f"; {len(done.skipped)} were here already" if done.skipped else ""
+        more = f"; here already: {len(done.skipped)}" if done.skipped else ""
         click.echo(f"took in {plural(len(done.sessions), 'session')}{more}")
         footer(house.database)
 

@@ -100,7 +100,7 @@ def test_a_session_goes_on_in_another_database(cli: Cli) -> None:
 def test_import_skips_what_is_here_when_told_so(cli: Cli) -> None:
     refund(cli)
     cli("export", "seven", "-o", "out.jsonl")
-    assert "took in 0 sessions; 1 were here already" in cli("import", "out.jsonl", "--skip").out
+    assert "took in 0 sessions; here already: 1" in cli("import", "out.jsonl", "--skip").out
 
 
 def test_an_export_without_texts_can_be_checked_elsewhere(cli: Cli) -> None:
