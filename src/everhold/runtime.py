@@ -45,6 +45,7 @@ from everhold.drive.arguments import (
     given_to,
     key_of,
     kind_of,
+    limit_of,
     state_of,
     text_of,
     texts_of,
@@ -307,7 +308,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
     async def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
         """The open questions of all sessions, oldest first; that a conversation can be told something is none."""
         wanted, without = kind_of(kind)
-        rows = await self.store.inbox(kind=wanted, to=to, limit=limit, without=without)
+        rows = await self.store.inbox(kind=wanted, to=to, limit=limit_of(limit), without=without)
         return [OpenQuery(birth.id, await self._in_full(birth.id, query), at) for birth, query, at in rows]
 
     async def sessions(
@@ -334,7 +335,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
             older_than=None if older_than is None else now - older_than,
             newer_than=None if newer_than is None else now - newer_than,
             prefix=prefix,
-            limit=limit,
+            limit=limit_of(limit),
             after=None if after is None else SessionId(after),
         )
         return [_info(row.birth, row.head) for row in await self.store.list(wanted)]

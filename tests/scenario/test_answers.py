@@ -11,6 +11,7 @@ from everhold.core.errors import (
     AnswerConflict,
     AnswerRefused,
     BadArguments,
+    BadSetting,
     BadValue,
     ManyOpenQueries,
     NoOpenQuery,
@@ -193,6 +194,15 @@ async def test_an_answer_with_usage():
         )
         end = await runtime.answer(status.queries[0], "C", usage=everhold.Usage(1, 1))
         assert end.metrics["auto"]["total_tokens"] == {"tokens": 22, "source": "provided"}
+
+
+@pytest.mark.parametrize("limit", [-1, "ten", 1.5])
+async def test_a_limit_that_is_none(limit):
+    """Whichever store it is: what is not a number from 0 is refused."""
+    async with opened() as runtime:
+        for listing in (runtime.inbox, runtime.sessions):
+            with pytest.raises(BadSetting, match="limit: it is a whole number from 0"):
+                await listing(limit=limit)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,8 @@ def _walk(value: object, path: str, depth: int) -> None:
             _text(key, f"a key of {path}")
             _walk(item, f"{path}.{key}", depth + 1)
     else:
-        raise BadValue(path, f"{_name(value)} would change on the way")
+        forgot = "; await it" if hasattr(kind, "__await__") else ""
+        raise BadValue(path, f"{_name(value)} would change on the way{forgot}")
 
 
 def _name(value: object) -> str:

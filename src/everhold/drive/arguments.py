@@ -105,6 +105,13 @@ def kind_of(name: str | None) -> tuple[Kind | None, str | None]:
         raise BadSetting("kind", f"{name!r} is none of {', '.join(Kind)}") from None
 
 
+def limit_of(given: int) -> int:
+    """How many are wanted at most; stores would each make something else of a number below 0."""
+    if not isinstance(given, int) or given < 0:
+        raise BadSetting("limit", f"it is a whole number from 0, not {given!r}")
+    return given
+
+
 def state_of(name: str) -> State:
     try:
         return State(name)

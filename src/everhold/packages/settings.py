@@ -161,8 +161,10 @@ def prepare(found: Settings) -> None:
 
 def address(given: str | os.PathLike[str], folder: Path, name: str = "database") -> str:
     """The full address of a database: an absolute file, memory:// or postgresql://…"""
-    if not isinstance(given, str):
+    if isinstance(given, os.PathLike):
         return _sqlite(os.fspath(given), folder, name)
+    if not isinstance(given, str):
+        raise BadSetting(name, f"it is text or a path, not {given!r}")
     scheme, mark, rest = given.partition("://")
     if not mark:
         return _bare(given, folder, name)

@@ -30,6 +30,11 @@ class Word(str):
     pass
 
 
+class Later:
+    def __await__(self):
+        raise NotImplementedError
+
+
 class Owl:
     pass
 
@@ -63,6 +68,7 @@ def test_plain_is_a_copy():
         ({1}, "the value", "a set would change on the way"),
         (b"raw", "the value", "a bytes would change on the way"),
         (Owl(), "the value", "an Owl would change on the way"),
+        ([Later()], "the value[0]", "a Later would change on the way; await it"),
         (Word("w"), "the value", "a Word would change on the way"),
         ([{"deep": (1,)}], "the value[0].deep", "a tuple would change on the way"),
         (math.nan, "the value", "nan is not a JSON number"),

@@ -240,6 +240,11 @@ def test_what_is_no_address_is_refused(given, told, here):
     assert told in str(caught.value)
 
 
+def test_what_is_neither_text_nor_a_path_is_no_address(here):
+    with pytest.raises(BadSetting, match="it is text or a path, not 7"):
+        settings(7)
+
+
 def test_a_bad_variable_is_named(here):
     """A mistake in the variable is told with the variable's name."""
     with pytest.raises(BadSetting, match="setting EVERHOLD_DATABASE_URL: 'here' is not an address"):
