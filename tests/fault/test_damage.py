@@ -111,3 +111,29 @@ async def test_damage_is_told_to_whoever_reads(furnished: Path, tmp_path: Path) 
     assert refused.value.code == "store_damaged"
     assert (await store.load(await store.find("tree-4"))).head.n > 0
     await store.close()
+
+
+@everhold.program
+async def thrice(ctx: everhold.Context) -> list[object]:
+    return [await ctx.llm("one"), await ctx.llm("two"), await ctx.receive("three")]
+
+
+@pytest.mark.parametrize("gone", ["1", "n = 0", "n = 1", "n = 2"], ids=["all", "first", "middle", "last"])
+async def test_a_session_with_a_gap_does_not_begin_again(tmp_path: Path, gone: str) -> None:
+    """A page lost from the journal or its index leaves whole rows out: nobody is asked twice, nothing is written."""
+    path = tmp_path / "gap.db"
+    async with everhold.open(path) as runtime:
+        session_id = (await runtime.start(thrice())).session_id
+        for _ in range(2):
+            await runtime.answer(session_id, "yes")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"DELETE FROM journal WHERE {gone}")
+        connection.commit()
+        before = connection.execute("SELECT * FROM head_1").fetchall()
+    async with everhold.open(path) as runtime:
+        for verb, given in (("cancel", []), ("signal", ["three", 3]), ("fork", [])):
+            with pytest.raises(everhold.EverholdError) as refused:
+                await getattr(runtime, verb)(session_id, *given)
+            assert refused.value.code == "store_damaged"
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM head_1").fetchall() == before

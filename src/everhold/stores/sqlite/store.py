@@ -143,6 +143,8 @@ class SQLiteStore(Lanes, Upkeep):
             deliveries = self._deliveries(head.ref, first, birth.origin_n, origin)
             letters = self._letters(head.ref) if head.mail else []
             effects = [] if head.ended else self._effects(head.ref)
+            if len(deliveries) != max(head.n + 1 - first, 0) or (len(letters) != head.mail and not head.ended):
+                raise ValueError(f"session {session_id} has rows missing")
         return Record(birth, head, deliveries, letters, effects)
 
     def _session(self, session_id: str) -> tuple[Birth, Head, int | None]:
