@@ -80,7 +80,7 @@ def _strategy(about: Strategy, cost: Estimate) -> None:
         click.echo(f"paper       {paper}")
     click.echo("takes")
     for one in about.parameters:
-        usual = "" if one.required else f" (usually {msgspec.json.encode(one.default).decode()})"
+        usual = "" if one.required or one.default is None else f" (usually {msgspec.json.encode(one.default).decode()})"
         click.echo(f"  {one.name:<12}{one.description}{usual}")
 
 

@@ -42,12 +42,11 @@ def ask(query: OpenQuery, name: str) -> Spoken:
     while True:
         text = _line("yes or no> ") if query.kind is Kind.APPROVAL else _lines()
         try:
-            spoken = _command(text) if text.startswith(":") else Spoken(understood(query.query, text))
+            spoken = _command(text) if text.startswith(":") else text
+            if spoken is not None:
+                return spoken if isinstance(spoken, Spoken) else Spoken(understood(query.query, spoken))
         except AnswerRefused as refused:
             click.secho(str(refused), fg="red", err=True)
-            continue
-        if spoken is not None:
-            return spoken
 
 
 def understood(query: Query, text: str) -> JSON:
@@ -114,8 +113,8 @@ def _line(prompt: str) -> str:
             return text
 
 
-def _command(text: str) -> Spoken | None:
-    """Do what a line that begins with a colon says; None asks again."""
+def _command(text: str) -> Spoken | str | None:
+    """Do what a line that begins with a colon says: an error, or the words of the answer. None asks again."""
     word, _, rest = text.strip().partition(" ")
     match word:
         case ":quit" | ":q":
@@ -125,18 +124,26 @@ def _command(text: str) -> Spoken | None:
         case ":f" if rest:
             return _file(rest)
         case ":e":
-            edited = click.edit("", require_save=False)
-            return Spoken(edited.rstrip("\n")) if edited and edited.strip() else None
+            return _edited()
     wrong = "needs more" if word in (":f", ":error") else "is not known here"
     click.secho(f"{word} {wrong}; there are {_HELP}", fg="red", err=True)
     return None
 
 
-def _file(path: str) -> Spoken | None:
+def _edited() -> str | None:
+    try:
+        text = click.edit("", require_save=False)
+    except click.ClickException as error:
+        click.secho(error.format_message(), fg="red", err=True)
+        return None
+    return text.rstrip("\n") if text and text.strip() else None
+
+
+def _file(path: str) -> str | None:
     from everhold.core.errors import BadSetting
 
     try:
-        return Spoken(written(path.strip(), ":f").rstrip("\n"))
+        return written(path.strip(), ":f").rstrip("\n")
     except BadSetting as error:
         click.secho(str(error), fg="red", err=True)
         return None

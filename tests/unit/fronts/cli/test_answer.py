@@ -154,6 +154,22 @@ def test_a_colon_e_opens_the_editor(cli: Cli, monkeypatch: pytest.MonkeyPatch, t
     assert cli("show", "seven", "--json").json["status"]["prompt"] == "Refund 7? edited words"
 
 
+@pytest.mark.parametrize("editor", ["false", "/no/such/editor"])
+def test_an_editor_that_fails_is_told_and_asked_again(cli: Cli, monkeypatch: pytest.MonkeyPatch, editor: str) -> None:
+    monkeypatch.setenv("EDITOR", editor)
+    said = cli("run", "shop.py:refund", "order=7", "--key", "seven", typed=":e\nit broke\n\nno\n")
+    assert f"{editor}: Editing failed" in said.err
+    assert (said.code, said.out.endswith("declined\n")) == (0, True)
+
+
+def test_a_file_says_yes_as_people_do(cli: Cli) -> None:
+    Path("yes.txt").write_text("Yes\n")
+    Path("perhaps.txt").write_text("perhaps\n")
+    said = cli("run", "shop.py:refund", "order=7", typed="it broke\n\n:f perhaps.txt\n:f yes.txt\n")
+    assert "answer should be yes or no, got 'perhaps'" in said.err
+    assert said.out.endswith("receipt for 7\n")
+
+
 def test_ctrl_c_keeps_the_session(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(prompt: str = "") -> str:
         raise KeyboardInterrupt
