@@ -307,12 +307,11 @@ class Desk:
         return Standing(status, title, {**(extra or {}), **reply.of_code(ref, status)})
 
     async def _waited(self, status: Status, seconds: float) -> Status:
-        """Wait for what moves by itself, which a child that asks somebody does not."""
+        """Wait for what moves by itself, which a child that asks somebody does not; one may be born meanwhile."""
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         while _moves(status) and (left := end - clock()) > 0 and not await family.asking(self._runtime, status):
-            turn = min(left, POLL) if family.children(status) else left
-            status = await self._runtime.wait(status.session_id, turn)
+            status = await self._runtime.wait(status.session_id, min(left, POLL))
         return status
 
     async def _patient(self, status: Status, seconds: float) -> Status:

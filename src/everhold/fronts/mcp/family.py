@@ -64,7 +64,7 @@ async def _found(store: Store, session_id: str) -> Record | None:
 
 async def asking(runtime: Runtime, status: Status) -> str:
     """The child, or a child of a child, that waits for somebody's answer; empty if there is none."""
-    for child in children(status):
+    for child in _children(status):
         found = await runtime.status(child)
         if isinstance(found, Paused) and found.queries:
             return child
@@ -73,7 +73,6 @@ async def asking(runtime: Runtime, status: Status) -> str:
     return ""
 
 
-def children(status: Status) -> list[str]:
-    """The children that a session waits for."""
+def _children(status: Status) -> list[str]:
     words = status.waiting_for if isinstance(status, Paused | Running) else ()
     return [word.removeprefix(_CHILD) for word in words if word.startswith(_CHILD)]
