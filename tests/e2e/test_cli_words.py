@@ -143,3 +143,10 @@ def test_closed_streams_are_like_empty_ones(shop: Path) -> None:
         line = f"{sys.executable} -m everhold {words} {closed}"
         done = subprocess.run(["bash", "-c", line], cwd=shop, env=env, capture_output=True, text=True, timeout=250)
         assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+
+
+@pytest.mark.parametrize("noun", ["db", "mcp", "outbox", "pkg", "schedule", "trigger"])
+def test_what_each_verb_does_is_told_in_full(tmp_path: Path, noun: str) -> None:
+    told = everhold(noun, "--help", cwd=tmp_path).stdout.partition("Commands:")[2]
+    assert told
+    assert "..." not in told

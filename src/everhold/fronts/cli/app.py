@@ -146,6 +146,16 @@ class Commands(click.Group):
                 formatter.write_dl([(name, HELP[name]) for name in names])
 
 
+class Verbs(click.Group):
+    """The commands of a noun, each listed with its whole first sentence, however narrow the terminal is."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, one.get_short_help_str(limit=300)) for name, one in sorted(self.commands.items())]
+            )
+
+
 @click.group(
     cls=Commands,
     invoke_without_command=True,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everhold.fronts.cli.app import Verbs
 from everhold.fronts.cli.house import (
     SHORT,
     Duration,
@@ -44,7 +45,7 @@ def delete_(session: str, yes: bool, database: str | None, as_json: bool) -> Non
         click.echo(f"deleted {name}{more}")
 
 
-@click.group("db", invoke_without_command=True)
+@click.group("db", cls=Verbs, invoke_without_command=True)
 @common
 def db_(database: str | None, as_json: bool) -> None:
     """Look after the database: path, verify, gc, vacuum, migrate, copy."""
@@ -252,7 +253,8 @@ def vacuum_(session: str | None, older_than: float, database: str | None, as_jso
         removed = house.runtime.vacuum(session_id, older_than=older_than)
         if as_json:
             return json_out({"removed": removed})
-        click.echo(f"{removed} removed")
+        click.echo(f"forgotten: {removed}")
+        footer(house.database)
 
 
 @db_.command("migrate")

@@ -9,12 +9,13 @@ import click
 
 from everhold.core.errors import MissingExtra
 from everhold.fronts.cli.answering import Answering, answering
+from everhold.fronts.cli.app import Verbs
 from everhold.fronts.cli.mcp_hosts import agent_, install_, profile_, uninstall_
 
 HTTP: Final = "127.0.0.1:8711"
 
 
-@click.group("mcp", invoke_without_command=True)
+@click.group("mcp", cls=Verbs, invoke_without_command=True)
 @click.option("-d", "--database", metavar="ADDRESS", help="Which database; without it, the settings say which.")
 @click.option(
     "--http",

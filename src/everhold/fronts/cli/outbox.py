@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everhold.fronts.cli.app import Verbs
 from everhold.fronts.cli.house import House, alone, called, common, misused, opened
 from everhold.fronts.cli.paper import ago, footer, json_out, milliseconds, table, when
 
@@ -17,7 +18,7 @@ _TELLER = click.option("--teller", metavar="NAME", help="Only those of this tell
 _ALL = click.option("--all", "everything", is_flag=True, help="Those of all sessions.")
 
 
-@click.group("outbox", invoke_without_command=True)
+@click.group("outbox", cls=Verbs, invoke_without_command=True)
 @common
 def outbox_(database: str | None, as_json: bool) -> None:
     """List what people were told, or could not be; tell them again."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from everhold.fronts.cli.app import Verbs
 from everhold.fronts.cli.house import at_terminal, confirm, json_option, misused, pairs, settings_of
 from everhold.fronts.cli.paper import clean, json_out, plural, table
 from everhold.fronts.cli.pkg_keep import doctor_, init_, migrate_, project_option, repair_, scaffold_, update_
@@ -21,7 +22,7 @@ python_option = click.option(
 )
 
 
-@click.group("pkg", invoke_without_command=True)
+@click.group("pkg", cls=Verbs, invoke_without_command=True)
 @click.pass_context
 def pkg_(ctx: click.Context) -> None:
     """Install, link, list, mend and trust packages of programs."""

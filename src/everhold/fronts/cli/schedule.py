@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from everhold.core.codec import JSON
+from everhold.fronts.cli.app import Verbs
 from everhold.fronts.cli.deed import Deed, deeds, done
 from everhold.fronts.cli.house import SHORT, Duration, alone, common, misused, opened
 from everhold.fronts.cli.paper import footer, json_out, milliseconds, table, when
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group("schedule", invoke_without_command=True)
+@click.group("schedule", cls=Verbs, invoke_without_command=True)
 @common
 def schedule_(database: str | None, as_json: bool) -> None:
     """Start programs at certain times: list, add, next, pause, and more."""

@@ -9,6 +9,7 @@ import click
 from everhold.core.codec import JSON, loads
 from everhold.core.errors import BadSetting, BadValue
 from everhold.fronts.cli.answering import moving
+from everhold.fronts.cli.app import Verbs
 from everhold.fronts.cli.deed import Deed, deeds, done, json_or_text
 from everhold.fronts.cli.house import SHORT, alone, common, opened, pairs, written
 from everhold.fronts.cli.paper import footer, json_out, milliseconds, table, when
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from everhold.timetable import Handover, Trigger
 
 
-@click.group("trigger", invoke_without_command=True)
+@click.group("trigger", cls=Verbs, invoke_without_command=True)
 @common
 def trigger_(database: str | None, as_json: bool) -> None:
     """Start programs when something happens: list, add, log, and more."""
