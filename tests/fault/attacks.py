@@ -158,6 +158,15 @@ TABLE = (
     Attack("gmatch", Bite.HANGS, (SPINNING,), BOMB + "for _ in text:gmatch(bomb) do end"),
     Attack("gsub pattern", Bite.HANGS, (SPINNING,), BOMB + 'return text:gsub(bomb, "")'),
     Attack("swallowed pattern", Bite.HANGS, (SPINNING,), BOMB + "while true do pcall(string.find, text, bomb) end"),
+    # ---- other calls into C that take as long as they are told to
+    Attack("plain find", Bite.HANGS, (SPINNING,), 'return ("a"):rep(2e7):find(("a"):rep(1e7) .. "b", 1, true)'),
+    Attack("move", Bite.HANGS, (SPINNING,), "table.move({}, 1, math.maxinteger - 1, 2, {})"),
+    Attack(
+        "insert",
+        Bite.HANGS,
+        (SPINNING,),
+        "table.insert(setmetatable({}, {__len = function() return 1 << 53 end}), 1, 1)",
+    ),
     # ---- the world outside
     Attack("os.exit", Bite.DIES, (ERROR,), "os.exit(7)"),
     Attack("os.execute", Bite.WRITES, (ERROR,), 'os.execute("touch FOLDER/pwned")'),
