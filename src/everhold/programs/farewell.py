@@ -21,16 +21,29 @@ UNDEAD: Final[list[Any]] = []
 
 
 def close(coro: Any, context: Context) -> None:
-    for _ in range(CLOSES):
+    """Close a coroutine, the innermost that it waits in first: closing from outside loses one that suspends again."""
+    chain, refused = [coro], 0
+    while chain:
+        while (inner := _awaited(chain[-1])) is not None:
+            chain.append(inner)
         try:
-            context.run(coro.close)
-            return
+            context.run(chain[-1].close)
         except RuntimeError as error:
-            if "ignored GeneratorExit" not in str(error):
+            if "ignored GeneratorExit" in str(error):
+                refused += 1
+                if refused < CLOSES:
+                    continue
+                UNDEAD.append(coro)
                 return
         except BaseException:  # what `finally` raises while being dropped concerns nobody
-            return
-    UNDEAD.append(coro)
+            pass
+        chain.pop()
+
+
+def _awaited(coro: Any) -> Any:
+    """The coroutine in which another one waits, if it is not closed already."""
+    inner = getattr(coro, "cr_await", None)
+    return inner if getattr(inner, "cr_frame", None) is not None else None
 
 
 def bury() -> None:

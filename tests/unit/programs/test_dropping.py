@@ -8,11 +8,13 @@ import subprocess
 import sys
 import warnings
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from everhold.core.query import Answer
 from everhold.programs.farewell import UNDEAD
 from everhold.programs.loop import PARKED, Loop
 from tests.unit.programs.driving import Life, result
@@ -41,6 +43,44 @@ def dropped(program: Any) -> Life:
     assert life.go().outcome is None
     life.drop()
     return life
+
+
+@pytest.mark.parametrize("answers", range(7))
+def test_a_stack_of_contexts_that_ask_on_leaving(answers: int) -> None:
+    """What catches the end of one and goes on to the next is closed to its end, wherever it waited."""
+
+    async def program(ctx: Any) -> None:
+        @asynccontextmanager
+        async def asking(name: str) -> AsyncIterator[None]:
+            await ctx.llm(f"enter {name}")
+            try:
+                yield
+            finally:
+                await ctx.llm(f"leave {name}")
+
+        async with AsyncExitStack() as stack:
+            for name in "abc":
+                await stack.enter_async_context(asking(name))
+            await ctx.llm("inside")
+
+    life = Life(program)
+    life.go()
+    for q in range(answers):
+        assert life.go(Answer(q, "yes")).outcome is None
+    life.drop()
+
+
+def test_a_program_that_waits_deep_down() -> None:
+    async def deeper(ctx: Any, left: int) -> None:
+        try:
+            await (deeper(ctx, left - 1) if left else ctx.llm("a"))
+        finally:
+            await ctx.llm("on the way up")
+
+    async def program(ctx: Any) -> None:
+        await deeper(ctx, 200)
+
+    dropped(program)
 
 
 def test_finally_blocks_run_innermost_first() -> None:
