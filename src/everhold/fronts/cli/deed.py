@@ -78,10 +78,12 @@ def called_with(program: Program[Any, Any], words: tuple[str, ...], file: str | 
     """A call of the program with the arguments of the command line."""
     given = {} if file is None else _object(file)
     try:
-        call = program(**(given | worded(program, words)))
+        given |= worded(program, words)
+        call = program(**given)
         program.arguments(call.args)
     except (BadArguments, BadSetting) as error:
-        error.hint = f"It takes {_parameters(program)}."
+        strange = [repr(name) for name in given if name not in program.signature.parameters]
+        error.hint = f"It takes {_parameters(program)}{', not ' if strange else ''}{', '.join(strange)}."
         raise
     return call
 

@@ -52,6 +52,7 @@ MISTAKES = [
     # arguments
     ("run shop.py:refund", "bad_arguments", 2, "missing a required argument: 'order'"),
     ("run shop.py:refund order=7 colour=red", "bad_arguments", 2, "unexpected keyword argument 'colour'"),
+    ("run shop.py:refund ordr=7", "bad_arguments", 2, "It takes order: str, times: int = 1, not 'ordr'."),
     ("run shop.py:refund order=7 times=often", "bad_arguments", 2, "It takes order: str, times: int = 1"),
     ("run shop.py:refund order=7 order=8", "bad_setting", 2, "'order' is given twice"),
     ("run shop.py:refund order=7 --key ''", "bad_arguments", 2, "a key is text, and not empty"),
