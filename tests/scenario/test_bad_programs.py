@@ -204,6 +204,13 @@ async def test_what_is_no_call(wrong):
             await runtime.start(wrong)
 
 
+@pytest.mark.parametrize("version", ["2", 2.0, None, True, -1, 2**64])
+def test_a_version_that_is_no_number(version):
+    """It would be written with its sessions, and none of the listings that hold one could be read again."""
+    with pytest.raises(NotAProgram, match="version"):
+        everhold.program(version=version)(fine.body)
+
+
 def test_a_call_is_not_awaited():
     """Awaiting it says what to do instead."""
     with pytest.raises(NotAProgram, match=r"runtime\.run"):

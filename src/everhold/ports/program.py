@@ -59,6 +59,8 @@ class Program(Generic[P, R]):
     def __init__(self, body: Callable[..., Awaitable[R]], *, name: str, version: int, strict: bool) -> None:
         if not inspect.iscoroutinefunction(body):
             raise NotAProgram(getattr(body, "__name__", repr(body)), "it is not an `async def`")
+        if type(version) is not int or not 0 <= version < 2**63:
+            raise NotAProgram(name, f"its version is {version!r}, not a whole number")
         self.body = body
         self.name = name
         self.version = version
