@@ -10,8 +10,8 @@ import pytest
 from everhold.core.errors import BadArguments, ClaimLost, LeaseLost
 from everhold.core.intake import Boundary, Intake, ItemState, When
 from everhold.core.lease import Fence
-from everhold.ports.store import Store
-from everhold.testing.conformance.build import begin
+from everhold.ports.store import Standing, Store
+from everhold.testing.conformance.build import begin, move
 from everhold.testing.conformance.lanes import (
     EARLY,
     LATE,
@@ -28,7 +28,7 @@ from everhold.testing.conformance.lanes import (
     waiting,
     working,
 )
-from everhold.testing.conformance.lease import ADA, TTL, taken
+from everhold.testing.conformance.lease import ADA, TTL, Clock, release, taken
 from everhold.testing.conformance.room import Room, everything
 
 
@@ -256,3 +256,33 @@ class ClaimRoom(Room):
 
         await on(store, lambda intake: intake.complete(claim, {"step": 1}))
         assert (await kept(store))["i-1"].end == {"step": 1}
+
+    async def test_how_a_session_stands(self, store: Store) -> None:
+        """FA7: Told by numbers: a commit, and what comes, ends or becomes available; not a lease, nor a claim."""
+        clock = Clock(store)
+        records = {id: await begin(store, id) for id in ("s-1", "s-2")}
+        seen = []
+
+        async def look() -> None:
+            seen.append((await store.standing(["s-1"]))["s-1"])  # type: ignore[index]
+
+        await look()
+        await put(store, said("i-1"), said("i-2", available_at=2000.0))
+        await look()
+        fence = await taken(store)
+        claim = await claimed(store, lambda intake: intake.claim_next(fence, "c"))
+        await release(store, fence)
+        await look()
+        clock.now = 2000.0
+        await look()
+        await on(store, lambda intake: intake.complete(claim))
+        await look()
+        await move(store, records["s-1"], answers={0: "a"})
+        await look()
+
+        revision = records["s-1"].head.revision
+        assert seen == [Standing(revision, *each) for each in ((0, 0), (2, 1), (2, 1), (2, 2), (2, 1))] + [
+            Standing(revision + 1, 2, 1)
+        ]
+        assert await store.standing(["s-2", "nobody", "s-1"]) == {"s-1": seen[-1], "s-2": Standing(revision)}
+        assert await store.standing([]) == {}
