@@ -523,6 +523,20 @@ async def test_once_says_what_is_left():
         assert await runtime.worker().once() == 0
 
 
+async def test_a_signal_that_is_not_asked_for_yet_leaves_nothing_to_do():
+    """It is kept until the program receives it. What is due is left all the same if there is no time for it."""
+    clock, store = ManualClock(), MemoryStore()
+    async with opened(on=store, clock=clock, recover=False) as runtime:
+        status = await runtime.start(sleeps(seconds=50))
+        await runtime.signal(status.session_id, "early")
+        assert await runtime.worker().once() == 0
+        assert (await runtime.status(status.session_id)).state == "paused"
+        clock.advance(60)
+        assert await runtime.worker().once(within=0) == 1
+        assert await runtime.worker().once() == 0
+        assert (await runtime.status(status.session_id)).result == "awake"
+
+
 async def test_once_stops_when_its_time_is_over():
     """A session without end is left when the time is over, and the number says so."""
     clock, store = ManualClock(), MemoryStore()

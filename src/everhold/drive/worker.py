@@ -26,8 +26,10 @@ from typing import Any, Final, Self
 import msgspec
 
 from everhold.core.errors import BadSetting, EverholdError, StoreDamaged, UnknownSession
+from everhold.core.journal import open_queries
 from everhold.core.lease import Timings
-from everhold.core.session import Birth
+from everhold.core.query import Kind
+from everhold.core.session import Birth, State
 from everhold.drive.alive import here, named
 from everhold.drive.caretaker import Act, Caretaker
 from everhold.drive.dispatch import FAREWELL, Dispatch
@@ -209,16 +211,19 @@ class Worker:
 
     async def _left(self) -> int:
         """How many sessions could move now, if somebody moved them."""
-        store, found = self._sessions.store, await self._dispatch.census()
-        move = {*await store.orphans(set(found.living)), *await store.due(self._clock.now(), 1000)}
-        unseen = {*await store.ready(1000)} - move
-        left = 0 if self._programs else len(move)  # all of them are wanted, and need not be looked at
-        for session_id in {*unseen, *(move if self._programs else ())}:
+        store, found, now = self._sessions.store, await self._dispatch.census(), self._clock.now()
+        orphans = {*await store.orphans(set(found.living))}
+        due, ready = {*await store.due(now, 1000)} - orphans, {*await store.ready(1000)} - orphans
+        left = 0 if self._programs else len(orphans)  # all of them are wanted, and need not be looked at
+        for session_id in {*due, *ready, *(orphans if self._programs else ())}:
             try:
                 record = await store.load(session_id, since=-1)
-                left += self._wants(record) and (session_id in move or await could_hear(store, record))
+                moves = session_id in orphans or (session_id in due and not _keeps(record, now))
+                left += self._wants(record) and (moves or (session_id in ready and await could_hear(store, record)))
             except UnknownSession:
                 pass
+            except StoreDamaged:
+                left += 1
         return left
 
     # ---- claiming
@@ -346,6 +351,15 @@ class Worker:
     def _say(self, event: str, text: str, session_id: str | None = None, birth: Birth | None = None) -> None:
         if self._tell is not None:
             self._tell(Told(event, text, session_id, "" if birth is None else birth.key or birth.title))
+
+
+def _keeps(record: Record, now: float) -> bool:
+    """Whether all that is there for a session are signals which it does not ask for yet."""
+    head = record.head
+    if head.state is not State.PAUSED or (head.due_at is not None and head.due_at <= now):
+        return False
+    asked = {entry.query.name for entry in open_queries(record.deliveries).values() if entry.query.kind is Kind.SIGNAL}
+    return all(letter.kind == "signal" and letter.body["name"] not in asked for letter in record.letters)
 
 
 def _counted(number: int, noun: str) -> str:
