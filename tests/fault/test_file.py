@@ -1,5 +1,6 @@
 """Files that are not what they should be: refused with a sentence, and left as they were."""
 
+import asyncio
 import ctypes
 import os
 import shutil
@@ -271,3 +272,15 @@ async def test_what_is_asked_for_is_no_text(path: Path, wrong: object) -> None:
             with pytest.raises(UsageError):
                 await ask()
         assert await runtime.sessions() == []
+
+
+async def test_a_runtime_that_is_used_from_another_thread(path: Path) -> None:
+    """It is refused there, before it gets into the transactions of its own thread, which goes on."""
+    async with everhold.open(path) as runtime:
+        status = await runtime.start(ladder(rungs=2))
+        for verb, given in (("status", [status.session_id]), ("start", [ladder(rungs=1)]), ("sessions", [])):
+            with pytest.raises(StoreUnavailable, match="another thread") as refused:
+                await asyncio.to_thread(asyncio.run, getattr(runtime, verb)(*given))
+            assert "open_blocking" in refused.value.hint
+        assert await runtime.status(status.session_id) == status
+        assert len(await runtime.sessions()) == 1

@@ -46,7 +46,7 @@ def connect(path: Path) -> sqlite3.Connection:
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-        connection = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+        connection = sqlite3.connect(path, isolation_level=None, timeout=0)
     except OSError as error:
         raise StoreUnavailable(str(path), error.strerror or str(error), _hint(error)) from None
     except sqlite3.Error as error:
@@ -210,6 +210,9 @@ def translated(error: sqlite3.Error, where: str) -> EverholdError:
         return StoreUnavailable(where, "the file or its folder cannot be opened")
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(where, f"the disk does not answer ({error})", "Check the disk; nothing was changed.")
+    if isinstance(error, sqlite3.ProgrammingError) and "thread" in str(error):
+        hint = "A runtime is used where it was opened; everhold.open_blocking makes one for all threads."
+        return StoreUnavailable(where, "it was opened in another thread", hint)
     if code == sqlite3.SQLITE_MISMATCH or isinstance(error, sqlite3.InterfaceError | sqlite3.ProgrammingError):
         return BadValue("what was given", str(error))
     return StoreDamaged(where, str(error))
