@@ -108,6 +108,8 @@ class _Told:
             count = f"{len(kept)} accepted answer{'s' if len(kept) > 1 else ''}"
             self.because.append(f"{count} waited for a process that has its program.")
             self.moves.append(_ANYBODY)
+        for name in dict.fromkeys(letter.body["name"] for letter in record.letters if letter.kind == "signal"):
+            self.because.append(f"The signal {name!r} is kept until the program receives it.")
         if record.head.due_at is not None:
             self._due(record.head.due_at)
 

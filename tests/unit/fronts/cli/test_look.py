@@ -88,6 +88,8 @@ def test_explain_says_who_is_asked_what_since_when(cli: Cli) -> None:
     assert "q-1 asks a person for an approval" in told
     assert "everhold answer seven --query q-1" in told
     assert "waits for the signal 'go'" in cli("explain", "later").out
+    cli("signal", "later", "og")
+    assert "The signal 'og' is kept until the program receives it." in cli("explain", "later").out
 
 
 def test_explain_says_that_the_program_is_gone_or_asks_otherwise(cli: Cli) -> None:
