@@ -39,6 +39,8 @@ from everhold.programs.lua.vm import CPU, MEMORY, Vm
 #: Strands that a life may have at once, and what the smallest of them may hold.
 STRANDS: Final = 64
 _LEAST: Final = 8 * 2**20
+#: Answers that are handed over at once on replay.
+_AT_ONCE: Final = 32
 
 Given = tuple[Any, ...]
 
@@ -108,7 +110,8 @@ class LuaExecution:
             if only is not None and cancel is None and len(answers) == 1 and n < self._until:
                 answer = answers[0]
                 if answer.q == only.q and answer.error is None:
-                    return self._next(answer.value)
+                    strand = self._strands[0]
+                    return self._next(strand, strand.vm.go(at, self._cpu, True, words(answer.value)))
             if only is not None:
                 self._await(self._strands[0], [only])
             self._move(answers, cancel)
@@ -118,20 +121,39 @@ class LuaExecution:
         return self._reply()
 
     def follow(self, recorded: Sequence[Delivery], place: int, last: int) -> tuple[int, Reply]:
-        while True:
-            given = recorded[place]
-            reply = self.advance(given.n, given.at, given.answers, False, None)
-            if place == last or reply.asked != given.asked or len(given.asked) != 1:
-                return place, reply
-            following = recorded[place + 1].answers
-            if len(following) != 1 or following[0].q != given.asked[0].q:
-                return place, reply
-            place += 1
+        given = self._words(recorded[place : min(place + _AT_ONCE, last + 1)])
+        try:
+            taken, came = self._strands[0].vm.go_along(self._cpu, given) if len(given) > 3 else (0, ())
+            if taken:
+                strand, place = self._strands[0], place + taken - 1
+                self.n, self._at = recorded[place].n, recorded[place].at
+                self._asked, self._withdrawn, self._since, self._only = [], [], 0.0, None
+                self.asked_count, strand.asked = self.asked_count + taken - 1, strand.asked + taken - 1
+                return place, self._next(strand, came)
+        except BaseException:
+            self.drop()
+            raise
+        one = recorded[place]
+        return place, self.advance(one.n, one.at, one.answers, False, None)
 
-    def _next(self, value: JSON) -> Reply:
-        """The common step: the only open question has its answer, and the next one is its like."""
-        strand = self._strands[0]
-        came = strand.vm.go(self._at, self._cpu, True, words(value))
+    def _words(self, recorded: Sequence[Delivery]) -> list[Any]:
+        """What `Vm.go_along` takes of deliveries that are mere words, each after a question of mere words."""
+        given: list[Any] = []
+        if self._only is None:
+            return given
+        strand, open_q = self._strands[0], self._only.q
+        for ahead, one in enumerate(recorded):
+            answers, asked = one.answers, one.asked
+            if len(answers) != 1 or answers[0].q != open_q or answers[0].error is not None or one.n >= self._until:
+                break
+            open_q, prompt = self.asked_count + ahead, asked[0].prompt if asked else ""
+            given += (one.at, words(answers[0].value), prompt.encode())
+            if asked != [Query(open_q, f"{strand.path}:{strand.asked + ahead}", prompt)]:
+                break
+        return given
+
+    def _next(self, strand: Strand, came: Given) -> Reply:
+        """The common step: the only open question had its answer, and mostly the next one is its like."""
         if came[1] == b"llm" and len(came) == 3 and not came[0]:
             q, asked = self.asked_count, strand.asked
             self._only = Query(q, f"{strand.path}:{asked}", came[2].decode())

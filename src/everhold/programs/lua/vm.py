@@ -83,6 +83,29 @@ class Vm:
         `now` is None where an answer is given at once: then the time that is allowed goes on.
         """
         came = self._run(now, allowed, given)
+        return self._supplied(came) if came[1] in _OWN else came
+
+    def go_along(self, allowed: float, given: list[Any]) -> tuple[int, tuple[Any, ...]]:
+        """`go` for many answers, each with its time before it and the question that should come next behind it.
+
+        Returns how many were handed over, and what came of the last one: 0 if there is not room for all of them.
+        """
+        size = _LITTLE + sum([len(item) for item in given if type(item) is bytes])
+        if self._raised or self.memory + size > self._memory:
+            return 0, ()
+        self._runtime.set_max_memory(self._memory + size, total=True)  # what waits there is not the program's
+        try:
+            steps, *rest = self._runtime.compile(_code("along"), mode=b"b")(self._go, allowed, *given)
+            came = self._failed(tuple(rest)) if rest[1] in _BAD else tuple(rest)
+        except _lua_error():
+            return len(given) // 3, _FULL
+        finally:
+            if not self._raised:
+                self._runtime.set_max_memory(self._memory, total=True)
+        return steps, self._supplied(came) if came[1] in _OWN else came
+
+    def _supplied(self, came: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Go on with what the sandbox asks for itself, until the program asks something."""
         while came[1] in _OWN:
             answer = _code(came[2].decode()) if came[1] == b"part" else _places().get((came[2], came[3]))
             came = self._run(None, 0.0, (True, answer))
@@ -111,12 +134,14 @@ class Vm:
             return _FULL
         try:
             came: tuple[Any, ...] = self._go(now, allowed, *given)
-            if came[1] in _BAD:
-                self._limit(self.memory + 2 * _ROOM)
-                came = (*came, *self._told(*_ending()))
+            return self._failed(came) if came[1] in _BAD else came
         except _lua_error():
             return _FULL
-        return came
+
+    def _failed(self, came: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A failure, with its words."""
+        self._limit(self.memory + 2 * _ROOM)
+        return (*came, *self._told(*_ending()))
 
     def _has_room(self, size: int) -> bool:
         """Whether there is room for what is handed over: the limit is raised for it, but not for what was before."""
