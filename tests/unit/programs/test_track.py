@@ -84,8 +84,8 @@ async def polite(ctx: Any) -> None:
 class Watched:
     """Awaits something, and notes each pause and how it went on."""
 
-    def __init__(self, inner: Any, seen: list[str]) -> None:
-        self.inner, self.seen = inner, seen
+    def __init__(self, inner: Any, seen: list[str], *, hears: bool) -> None:
+        self.inner, self.seen, self.hears = inner, seen, hears
 
     def __await__(self) -> Generator[Any, Any, Any]:
         steps = self.inner.__await__()
@@ -95,7 +95,8 @@ class Watched:
                 pause = go_on()
             except StopIteration as end:
                 return end.value
-            pause.add_done_callback(lambda _: self.seen.append("heard"))
+            if self.hears:
+                pause.add_done_callback(lambda _: self.seen.append("heard"))
             try:
                 yield pause
                 self.seen.append("sent")
@@ -109,7 +110,14 @@ async def watching(ctx: Any) -> None:
     """Whoever steps through an awaitable by hand sees each pause, is told of its end, and goes on, in this order."""
     seen: list[str] = []
     for n in range(20):
-        await Watched(words(ctx, f"{n} {seen}"), seen)
+        await Watched(words(ctx, f"{n} {seen}"), seen, hears=True)
+
+
+async def looking_on(ctx: Any) -> None:
+    """The same without being told: an answer is sent in, an error is thrown in."""
+    seen: list[str] = []
+    for n in range(20):
+        await Watched(words(ctx, f"{n} {seen}"), seen, hears=False)
 
 
 async def stepping(ctx: Any) -> None:
@@ -128,6 +136,40 @@ async def stepping(ctx: Any) -> None:
             steps.send(None)
         except StopIteration as end:
             seen.append(end.value)
+
+
+async def crosswise(ctx: Any) -> None:
+    """Asks one question while it waits for the answer to the one before."""
+    begun: list[Any] = []
+
+    def begin(prompt: str) -> Any:
+        begun.append(ctx.llm(prompt))
+        pause = begun[-1].send(None)
+        pause._asyncio_future_blocking = False
+        return pause
+
+    pauses = [begin("first"), begin("second")]
+    for n in range(20):
+        try:
+            told = await pauses.pop(0)
+        except AnswerFailed as error:
+            told = str(error)
+        pauses.append(begin(f"{n} after {told}"))
+
+
+async def busy(ctx: Any) -> None:
+    """Something else is still to be done when it asks."""
+    done: list[int] = []
+
+    async def work(n: int) -> None:
+        for _ in range(n % 3):
+            await asyncio.sleep(0)
+        done.append(n)
+
+    for n in range(20):
+        task = asyncio.create_task(work(n))
+        await words(ctx, f"{n} {done}")
+        await words(ctx, f"{n} {done} {task.done()}")
 
 
 async def besides(ctx: Any) -> None:
@@ -208,8 +250,8 @@ async def typed(ctx: Any) -> None:
 
 
 PROGRAMS = [
-    chain, polite, watching, stepping, besides, together, in_a_task, batches, in_time, giving_up, variables,
-    known_to_itself, telling, typed,
+    chain, polite, watching, looking_on, stepping, crosswise, busy, besides, together, in_a_task, batches,
+    in_time, giving_up, variables, known_to_itself, telling, typed,
 ]  # fmt: skip
 
 
