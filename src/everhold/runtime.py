@@ -38,6 +38,7 @@ from everhold.core.query import Kind, Usage
 from everhold.core.schema import fit
 from everhold.core.session import Birth, Seed, SessionId, State, mint
 from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
+from everhold.core.usage import usage_of
 from everhold.drive.arguments import (
     UNSET,
     addressed,
@@ -49,7 +50,6 @@ from everhold.drive.arguments import (
     state_of,
     text_of,
     texts_of,
-    usage_of,
 )
 from everhold.drive.caretaker import Caretaker
 from everhold.drive.dispatch import Dispatch

@@ -206,7 +206,18 @@ async def test_a_limit_that_is_none(limit):
 
 
 @pytest.mark.parametrize(
-    "usage", [{"prompt_tokens": "ten"}, {"completion_tokens": -1}, everhold.Usage(-1, 1), everhold.Usage("ten"), 7]
+    "usage",
+    [
+        {"prompt_tokens": "ten"},
+        {"completion_tokens": -1},
+        everhold.Usage(-1, 1),
+        everhold.Usage("ten"),
+        everhold.Usage(1.5),
+        everhold.Usage(True),
+        everhold.Usage(float("nan")),
+        everhold.Usage(1, 1, model=None),
+        7,
+    ],
 )
 async def test_usage_that_is_none(usage):
     """What is not a number of tokens is refused, and nothing changes."""
@@ -214,6 +225,8 @@ async def test_usage_that_is_none(usage):
         status = await runtime.start(pair())
         with pytest.raises(BadArguments):
             await runtime.answer(status.queries[0], "A", usage=usage)
+        with pytest.raises(BadArguments):
+            await runtime.answer_many(status.session_id, {status.queries[0].id: everhold.Said("A", usage)})
         assert await runtime.status(status.session_id) == status
 
 

@@ -97,6 +97,23 @@ async def test_usage_of_an_answerer():
         assert status.metrics["auto"]["total_tokens"] == {"tokens": 8, "source": "provided"}
 
 
+async def test_usage_of_an_answerer_in_other_clothes():
+    """A provider's own dict counts as well; nobody waits for ever because of how tokens were counted."""
+    usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+    async with opened(llm=lambda query: everhold.Said("x", usage)) as runtime:
+        status = await runtime.start(poem(), wait=30)
+        assert status.metrics["auto"]["total_tokens"] == {"tokens": 8, "source": "provided"}
+
+
+@pytest.mark.parametrize("usage", [7, {"prompt_tokens": "x"}, everhold.Usage(1.5, 2), everhold.Usage(True)], ids=repr)
+async def test_usage_of_an_answerer_that_is_none(usage, tmp_path):
+    """It is an error of the answerer, which the program sees, and nothing is written that cannot be read again."""
+    async with opened(tmp_path, llm=lambda query: everhold.Said("x", usage)) as runtime:
+        assert (await runtime.run(guarded(), wait=30)).startswith("bad_arguments")
+    async with opened(tmp_path) as runtime:
+        assert len(await runtime.sessions()) == 1
+
+
 async def test_an_answer_that_was_paid_is_not_asked_again(tmp_path):
     """P1: a second runtime goes on after the recorded answers."""
     asked = []

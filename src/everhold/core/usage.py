@@ -7,7 +7,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -15,6 +15,7 @@ import msgspec
 
 from everhold.core import codec
 from everhold.core.codec import JSON
+from everhold.core.errors import BadArguments
 from everhold.core.query import Answer, Query, Usage
 
 
@@ -122,3 +123,15 @@ def _texts(messages: list[JSON]) -> Iterator[str]:
                 text = block.get("text") if isinstance(block, dict) else block
                 if isinstance(text, str):
                     yield text
+
+
+def usage_of(given: Usage | Mapping[str, int]) -> Usage:
+    """What an answer cost, as somebody outside says it; `BadArguments` if those are no numbers of tokens."""
+    try:
+        counts = msgspec.to_builtins(given) if isinstance(given, Usage) else dict(given)
+        usage = msgspec.convert(counts, Usage)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise BadArguments("answer", f"usage: {error}") from None
+    if min(usage.prompt_tokens or 0, usage.completion_tokens or 0) < 0:
+        raise BadArguments("answer", "usage: tokens are counted from 0")
+    return usage

@@ -13,6 +13,7 @@ from everhold.core.errors import BadArguments, BadSetting
 from everhold.core.query import Kind, Usage
 from everhold.core.session import State
 from everhold.core.status import OpenQuery
+from everhold.core.usage import usage_of
 from everhold.drive.agent.life import INPUT
 from everhold.drive.dispatch import told
 from everhold.drive.ingress import Given
@@ -43,21 +44,10 @@ def addressed(
 def given_to(query_id: str, value: Any) -> Given:
     """An answer as `answer_many` takes it."""
     if isinstance(value, Said):
-        return Given(query_id, value.value, None, value.usage)
+        return Given(query_id, value.value, None, None if value.usage is None else usage_of(value.usage))
     if isinstance(value, BaseException):
         return Given(query_id, None, told(value)["message"])
     return Given(query_id, value)
-
-
-def usage_of(given: Usage | Mapping[str, int]) -> Usage:
-    try:
-        usage = given if isinstance(given, Usage) else msgspec.convert(dict(given), Usage)
-        below = min(usage.prompt_tokens or 0, usage.completion_tokens or 0) < 0
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise BadArguments("answer", f"usage: {error}") from None
-    if below:
-        raise BadArguments("answer", "usage: tokens are counted from 0")
-    return usage
 
 
 def budget_of(given: Budget | Mapping[str, int] | None) -> Budget | None:

@@ -42,6 +42,7 @@ from everhold.core.schema import read, unfit
 from everhold.core.session import State
 from everhold.core.status import Raised
 from everhold.core.tool import WHOLE
+from everhold.core.usage import usage_of
 from everhold.drive import doubt
 from everhold.drive.alive import Census, Pulse, census, here, lives, owner
 from everhold.drive.completion import Completions
@@ -470,7 +471,7 @@ def answered(query: Query, said: Any) -> Answer:
             return Answer(query.q, None, said.error, said.usage)
         return Answer(query.q, fitted(query, said.value), usage=said.usage)
     if isinstance(said, msgspec.Struct) and hasattr(said, "usage") and hasattr(said, "value"):
-        said, usage = said.value, said.usage
+        said, usage = said.value, None if said.usage is None else usage_of(said.usage)
     return Answer(query.q, fitted(query, said), usage=usage)
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from everhold.core.errors import BadArguments
 from everhold.core.query import Answer, Query, Usage
-from everhold.core.usage import Count, Source, Spent, asked, estimate, measure, price, wrote
+from everhold.core.usage import Count, Source, Spent, asked, estimate, measure, price, usage_of, wrote
 
 
 @pytest.mark.parametrize(
@@ -115,3 +116,17 @@ def test_usage_that_is_half_provided_is_half_estimated():
 def test_a_negative_count_is_not_a_count():
     """Nobody can win tokens back for a budget by reporting less than nothing."""
     assert price(Usage(-5, -5), 1, 2) == Spent(1, Source.ESTIMATED, 2, Source.ESTIMATED)
+
+
+@pytest.mark.parametrize("given", [{"prompt_tokens": 3, "completion_tokens": 1}, Usage(3, 1)])
+def test_usage_from_outside(given):
+    assert usage_of(given) == Usage(3, 1)
+
+
+@pytest.mark.parametrize(
+    "given", [7, {"prompt_tokens": "3"}, Usage("3"), Usage(0.5), Usage(True), Usage(-1), Usage(1, -1)]
+)
+def test_usage_from_outside_that_is_none(given):
+    """Whoever says it is told, whatever type it came in: a record of it could not be read again."""
+    with pytest.raises(BadArguments, match="usage"):
+        usage_of(given)
