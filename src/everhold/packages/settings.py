@@ -225,13 +225,21 @@ def _read(file: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return _parsed(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise BadSetting(str(file), f"it is not TOML: {error}") from None
     except UnicodeDecodeError:
         raise BadSetting(str(file), "it is not UTF-8 text") from None
     except OSError as error:
         raise BadSetting(str(file), f"it cannot be read: {error.strerror}") from None
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> dict[str, Any]:
+    """TOML, which takes longer to parse than a runtime to open: once for as long as it says the same."""
+    import tomllib
+
+    return tomllib.loads(text)
 
 
 def _checked(table: Any, file: Path) -> dict[str, Any]:

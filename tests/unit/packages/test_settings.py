@@ -110,6 +110,13 @@ def test_a_table_in_pyproject(toml, here):
     assert (found.programs, found.source["programs"]) == (("shop",), str(file))
 
 
+def test_a_file_that_says_something_else_is_read_again(toml, here):
+    """However quickly it changed, and back again."""
+    for program in ("shop", "mill", "shop"):
+        toml(f"[tool.everhold]\nprograms = ['{program}']", "pyproject.toml")
+        assert settings().programs == (program,)
+
+
 def test_a_pyproject_of_somebody_else_is_passed_over(toml, here):
     """The search goes on upwards past a pyproject.toml without our table."""
     toml("llm = 'far:away'")
