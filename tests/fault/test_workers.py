@@ -116,8 +116,11 @@ def test_stopped_past_its_lease_it_changes_nothing_and_goes_on(fleet: Fleet) -> 
     two = fleet.start(ttl=600.0)
     fleet.until(lambda: fleet.began("a-0") == 2)  # taken over when its time was over
     three = fleet.hold("a-1")
+    fleet.stop(two)
+    gate.unlink()  # before it wakes: else it may hear first that somebody took over, and stop what it does
     fleet.resume(one)
-    gate.unlink()  # both have done it now, and both say so
+    fleet.until(lambda: fleet.ended("a-0"))
+    fleet.resume(two)  # both have done it now, and both say so
     fleet.until(lambda: fleet.ended("a-0") == 2)
     fleet.until(lambda: fleet.began("a-1"))
     time.sleep(0.5)
