@@ -34,7 +34,7 @@ from everhold.programs.lua import reader
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.strand import Fork, Strand, Wait
 from everhold.programs.lua.values import decode, dice, encode, handed, problem, text, words
-from everhold.programs.lua.vm import CPU, MEMORY, Vm
+from everhold.programs.lua.vm import CPU, MEMORY, Vm, opening
 
 #: Strands that a life may have at once, and what the smallest of them may hold.
 STRANDS: Final = 64
@@ -220,8 +220,7 @@ class LuaExecution:
             given = (b"file", program.name.encode(), self._main(), f"@{program.name}.lua".encode())
         own = self._ctx.get("_ns")
         root = self._strand("0", own if isinstance(own, str) else "default", self._memory, None, program.name, 0)
-        root.vm.begin(self.birth.created_at, *given, *handed(self._ctx))
-        self._ready.append((root, ()))
+        self._ready.append((root, opening(self.birth.created_at, *given, *handed(self._ctx))))
 
     def _main(self) -> bytes:
         assert self.program.main is not None
@@ -231,8 +230,8 @@ class LuaExecution:
             raise UnknownProgram(self.program.ref, f"{self.program.main} cannot be read: {error.strerror}") from None
 
     def _strand(self, path: str, space: str, memory: int, fork: Fork | None, name: str, place: int) -> Strand:
-        strand = Strand(Vm(memory=memory, namespace=space.encode()), path, memory, fork, name, place)
-        strand.vm.seed(*dice(self._seed, path))
+        vm = Vm(memory=memory, namespace=space.encode(), dice=dice(self._seed, path))
+        strand = Strand(vm, path, memory, fork, name, place)
         self._strands.append(strand)
         return strand
 
@@ -244,7 +243,7 @@ class LuaExecution:
         if seed != self._seed:
             self._seed = seed
             for strand in self._strands:
-                strand.vm.seed(*dice(seed, strand.path))
+                strand.vm.seed(dice(seed, strand.path))
 
     def _hand_over(self, answer: Answer) -> None:
         found = self._pending.pop(answer.q, None)
@@ -388,10 +387,9 @@ class LuaExecution:
             path = f"{strand.path}.{strand.made}"
             strand.made += 1
             child = self._strand(path, own_space(self.birth.id, path), memory, fork, name.decode(), place)
-            child.vm.begin(self.birth.created_at, b"package", name, None, None, ctx)
             fork.children.append(child)
             fork.results.append(b"")
-            self._ready.append((child, ()))
+            self._ready.append((child, opening(self.birth.created_at, b"package", name, None, None, ctx)))
         fork.left = len(names)
         return None
 

@@ -1,8 +1,9 @@
 -- The world of a program: Lua 5.4 without the machine around it, the same in every process.
 --
--- A chunk: `local version, namespace, wants_alc = ...`; it turns the globals of a fresh state into a sandbox and returns
--- what the host calls: begin, go, take, seed, told. What is rarely needed is asked of the host with its first use,
--- because each session has a state of its own; those chunks get the `kit`.
+-- A chunk: `local version, namespace, wants_alc, one, other = ...`; it turns the globals of a fresh state into a sandbox,
+-- with dice that fall from a seed of two numbers, and returns what the host calls: `go`, and `aside` for what is rare. Each
+-- way in and out of a state costs, so there are few of them. What is rarely needed is asked of the host with its first
+-- use, because each session has a state of its own; those chunks get the `kit`.
 --
 --   1. Whatever calls a program's function is Lua, never C: so a question can be asked anywhere a program can stand.
 --   2. A question is a yield marked with REQUEST. Resumers pass it on, so that it reaches the host from any coroutine.
@@ -11,7 +12,7 @@
 --   5. Our own Lua has copies of what it uses; programs may spoil the rest.
 --   6. What stands here stays in memory as long as the session: what only some programs use is in a part.
 
-local version, namespace, wants_alc = ...
+local version, namespace, wants_alc, one, other = ...
 
 local type, error, rawget, rawset, rawequal, select = type, error, rawget, rawset, rawequal, select
 local raw_next, raw_pcall, raw_tostring, raw_load, raw_setmetatable = next, pcall, tostring, load, setmetatable
@@ -386,10 +387,6 @@ local function told(...)
   return parts.ending.told(main, problem)
 end
 
-local function take()
-  return part("saying").take()
-end
-
 -- Begin a life, with our Lua that is needed only for this.
 local function begin(launch, born, ...)
   kit.born = born
@@ -399,12 +396,14 @@ local function begin(launch, born, ...)
 end
 
 -- From now on the dice fall from this seed, unless the program has chosen one itself.
-local function seed(one, other)
-  kit.seed_one, kit.seed_other, kit.reseeded = one, other, 0
+local function seed(first, second)
+  kit.seed_one, kit.seed_other, kit.reseeded = first, second, 0
   if not kit.chosen then
-    kit.randomseed(one, other)
+    kit.randomseed(first, second)
   end
 end
+
+seed(one, other)
 
 local OWN, fresh = { part = true, where = true }, true
 
@@ -422,12 +421,25 @@ local function answered(ok, tag, kind, ...)
   return kit.noisy, overtime and "overtime" or "failed"
 end
 
--- Go on, until the program asks something or ends: whether it said anything, and what it asks.
+-- Begin, or go on, until the program asks something or ends: whether it said anything, and what it asks.
 local function go(now, seconds, ...)
   if now then
     kit.now, deadline, allowed = now, nil, seconds
   end
-  return answered(resume(main, ...))
+  if main then
+    return answered(resume(main, ...))
+  end
+  begin(...)
+  return answered(resume(main))
 end
 
-return begin, go, seed, take, told
+local function aside(what, ...)
+  if what == "seed" then
+    return seed(...)
+  elseif what == "take" then
+    return part("saying").take()
+  end
+  return told(...)
+end
+
+return go, aside

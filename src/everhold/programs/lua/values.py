@@ -19,7 +19,7 @@ decode: Final = msgspec.json.Decoder().decode
 
 
 def handed(ctx: dict[str, JSON]) -> tuple[Any, ...]:
-    """A ctx for `Vm.begin`: its JSON, or nothing and then names and values, which is cheaper for both sides."""
+    """A ctx for an `opening`: its JSON, or nothing and then names and values, which is cheaper for both sides."""
     if len(ctx) > _MANY:
         return (encode(ctx),)
     flat: list[Any] = [None]

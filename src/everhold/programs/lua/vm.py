@@ -60,22 +60,21 @@ return table.unpack(out)
 
 
 class Vm:
-    """A sandboxed state. `begin` once, then `go` until it is done."""
+    """A sandboxed state: `go` with an `opening`, then with answers until it is done."""
 
-    __slots__ = ("_begin", "_go", "_memory", "_raised", "_runtime", "_take", "_told", "seed")
+    __slots__ = ("_aside", "_go", "_memory", "_raised", "_runtime")
 
-    seed: Callable[[int, int], None]
-
-    def __init__(self, *, memory: int = MEMORY, namespace: bytes = b"default", alc: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        memory: int = MEMORY,
+        namespace: bytes = b"default",
+        dice: tuple[int, int] = (0, 0),
+        alc: bool = True,
+    ) -> None:
         self._runtime = runtime(memory)
         self._memory, self._raised = memory, False
-        boot = self._runtime.compile(_code("sandbox"), mode=b"b")
-        self._begin, self._go, self.seed, self._take, self._told = boot(_version(), namespace, alc)
-
-    def begin(self, born: float, how: bytes, name: bytes, source: bytes | None, title: bytes | None, *ctx: Any) -> None:
-        """Make ready to run: a "text", a "file" or a "package", with its ctx as JSON, or as names and plain values."""
-        self._has_room(_LITTLE + len(source or b"") + len(ctx[0] or b""))
-        self._begin(_code("launch"), born, how, name, source, title, *ctx)
+        self._go, self._aside = self._runtime.execute(_code("sandbox"), _version(), namespace, alc, *dice, mode=b"b")
 
     def go(self, now: float | None, allowed: float, *given: Any) -> tuple[Any, ...]:
         """Run until the program asks something or ends: whether it said anything, a kind, and what belongs to it.
@@ -114,8 +113,12 @@ class Vm:
     def take(self) -> tuple[Any, ...]:
         """What was said: progress (step, total, message), how many records, name and JSON of each, then lines."""
         self._limit(max(self._memory, self.memory) + _ROOM)
-        taken: tuple[Any, ...] = self._take()
+        taken: tuple[Any, ...] = self._aside(b"take")
         return taken
+
+    def seed(self, dice: tuple[int, int]) -> None:
+        """Let the dice fall from this seed from now on, unless the program has chosen one."""
+        self._aside(b"seed", *dice)
 
     @property
     def memory(self) -> int:
@@ -141,7 +144,7 @@ class Vm:
     def _failed(self, came: tuple[Any, ...]) -> tuple[Any, ...]:
         """A failure, with its words."""
         self._limit(self.memory + 2 * _ROOM)
-        return (*came, *self._told(*_ending()))
+        return (*came, *self._aside(b"told", *_ending()))
 
     def _has_room(self, size: int) -> bool:
         """Whether there is room for what is handed over: the limit is raised for it, but not for what was before."""
@@ -158,6 +161,13 @@ class Vm:
     def _limit(self, most: int) -> None:
         self._raised = True
         self._runtime.set_max_memory(most, total=True)
+
+
+def opening(
+    born: float, how: bytes, name: bytes, source: bytes | None, title: bytes | None, *ctx: Any
+) -> tuple[Any, ...]:
+    """What a state begins with: a "text", a "file" or a "package", with its ctx as JSON, or as names and plain values."""
+    return _code("launch"), born, how, name, source, title, *ctx
 
 
 def runtime(memory: int) -> Any:

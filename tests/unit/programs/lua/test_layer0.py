@@ -6,7 +6,7 @@ import pytest
 
 from everhold.core.budget import Budget
 from everhold.core.query import Answer, Kind
-from everhold.programs.lua.vm import Vm
+from everhold.programs.lua.vm import Vm, opening
 from tests.unit.programs.lua.life import BORN, Life, failure, run
 
 # ---- llm
@@ -174,8 +174,8 @@ def test_a_name_that_is_recorded_often_is_handed_over_once() -> None:
     """However often a loop records it: what comes out of a state in one go is limited."""
     vm = Vm()
     code = b"for i = 1, 1000 do alc.stats.record('k', i) alc.stats.record('l' .. i % 2, i) end return 1"
-    vm.begin(0.0, b"text", b"code", code, b"=code", None)
-    assert vm.go(0.0, 10.0)[1] == b"done"
+    begun = opening(0.0, b"text", b"code", code, b"=code", None)
+    assert vm.go(0.0, 10.0, *begun)[1] == b"done"
     assert vm.take() == (None, None, None, 3, b"k", b"1000", b"l1", b"999", b"l0", b"1000")
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everhold.core.errors import EverholdError
-from everhold.programs.lua.vm import Vm
+from everhold.programs.lua.vm import Vm, opening
 from tests.unit.programs.lua.life import run
 
 _SHOW = """
@@ -45,8 +45,8 @@ def plain(code: str) -> str:
 
 def ours(code: str) -> str:
     vm = Vm()
-    vm.begin(0.0, b"text", b"code", (_SHOW % code).encode("latin-1"), b"=code", None)
-    came = vm.go(0.0, 5.0)
+    begun = opening(0.0, b"text", b"code", (_SHOW % code).encode("latin-1"), b"=code", None)
+    came = vm.go(0.0, 5.0, *begun)
     assert came[1] == b"done", came
     return str(json.loads(came[2]))
 
@@ -250,8 +250,9 @@ def test_gsub_with_a_function_finds_what_gsub_finds(text: str, pattern: str, mos
 def _kept() -> Vm:
     """One state for many examples: a program that runs what it is told."""
     vm = Vm()
-    vm.begin(0.0, b"text", b"code", b"while true do load(alc.llm('next'), '=code')() end", b"=code", None)
-    vm.go(0.0, 5.0)
+    vm.go(
+        0.0, 5.0, *opening(0.0, b"text", b"code", b"while true do load(alc.llm('next'), '=code')() end", b"=code", None)
+    )
     return vm
 
 

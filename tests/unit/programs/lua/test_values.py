@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everhold.programs.lua.vm import Vm
+from everhold.programs.lua.vm import Vm, opening
 from tests.unit.programs.lua.life import failure, run
 
 RETURNED = [
@@ -152,8 +152,7 @@ def _echo() -> Vm:
     if not _vms:
         code = b"local s = alc.llm('?') while true do s = alc.llm(alc.json_encode(alc.json_decode(s))) end"
         vm = Vm()
-        vm.begin(0.0, b"text", b"code", code, b"=code", None)
-        vm.go(0.0, 5.0)
+        vm.go(0.0, 5.0, *opening(0.0, b"text", b"code", code, b"=code", None))
         _vms.append(vm)
     return _vms[0]
 
