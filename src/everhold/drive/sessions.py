@@ -11,6 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, TypeVar
 
 from everhold.core.errors import Overtaken
@@ -75,12 +76,11 @@ class Sessions:
 
     def keep(self, live: Live) -> None:
         self._lives[live.id] = live
-        if len(self._lives) > self._cache:
-            for other in list(self._lives.values()):
-                if len(self._lives) <= self._cache:
-                    break
-                if other is not live and not other.lock.locked():
-                    self.drop(other)
+        excess = len(self._lives) - self._cache
+        if excess > 0:
+            idle = (other for other in self._lives.values() if other is not live and not other.lock.locked())
+            for other in list(islice(idle, excess)):
+                self.drop(other)
 
     def drop(self, live: Live) -> None:
         """Forget a session; what it has in flight goes on and will find it again."""
