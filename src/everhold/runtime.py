@@ -129,6 +129,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         self._settings = found
         self._recover, self._dice = recover, dice
         self._programs: dict[str, Any] = {}
+        self._rooted: dict[str, Any] = {}  # Lua programs that nobody told where to look, by reference
         inline = answerer(llm) or Model()  # by itself, it asks the models that agents name
         self._check = getattr(inline, "check", None)  # an answerer that cannot work says so before anything is asked
         self._leave = inline.close if isinstance(inline, Model) else None  # whoever brings his own closes it
@@ -235,7 +236,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         """Begin a session and say where it stands once this process can do no more for it now."""
         refuse_while_loading()
         birth = self._birth(call, key, title, labels, metadata, budget)
-        self._programs[birth.program] = call.program
+        self._programs[birth.program] = self._placed(call.program)
         if key is not None:
             found = await self._runner.again(key, birth)
             if found is not None:
@@ -389,6 +390,14 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
     def _arrived(self) -> None:
         self._sessions.poke()
+
+    def _placed(self, program: Any) -> Any:
+        """The program as it is found in each later life: one in Lua requires what the settings know of."""
+        if self._settings is None or not getattr(program, "is_alone", False):
+            return program
+        if program.ref not in self._rooted:  # once: to look up all folders takes as long as to begin
+            self._rooted[program.ref] = named(program.ref, self._settings, program.version)
+        return self._rooted[program.ref]
 
     def _find(self, ref: str, version: int) -> Any:
         known = self._programs.get(ref)

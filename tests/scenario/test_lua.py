@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import everhold
 from everhold.core.errors import Diverged, UnknownProgram
 from everhold.drive.live import rebuild
 from everhold.packages.trust import trust
@@ -289,6 +290,36 @@ async def test_text_travels_with_its_session(tmp_path):
         assert prompts(status) == ["q x"]
     async with opened(tmp_path, replay=False) as runtime:
         assert (await runtime.answer(status.session_id, "A")).result == ["A", "x"]
+
+
+LOOKS = """local before = (pcall(require, 'story'))
+local answer = alc.llm('go on?')
+return {before, (pcall(require, 'story')), (pcall(require, 'beside'))}"""
+
+
+@pytest.mark.parametrize("kind", ["text", "file", "package"])
+@pytest.mark.parametrize("again", [False, True], ids=["live", "reopened"])
+async def test_it_finds_the_packages_of_the_settings_from_its_first_life_on(kind, again, tmp_path, monkeypatch):
+    """Whoever hands over a program in Python says nothing of packages: each life looks where the settings say."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ALC_PACKAGES_PATH", str(tmp_path / "shared"))
+    for folder, source in (("shared/story", STORY), ("here/beside", "return {}"), ("here/looks", "")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "init.lua").write_text(source)
+    (tmp_path / "here" / "looks.lua").write_text(LOOKS)
+    (tmp_path / "here" / "looks" / "init.lua").write_text(f"return {{run = function() {LOOKS} end}}")
+    calls = {
+        "text": LuaProgram.text(LOOKS),
+        "file": LuaProgram.file(tmp_path / "here" / "looks.lua")(),
+        "package": LuaProgram.package(tmp_path / "here" / "looks")(),
+    }
+    async with everhold.open(tmp_path / "app.db") as runtime:
+        status = await runtime.start(calls[kind])
+        ended = None if again else await runtime.answer(status.session_id, "yes")
+    if again:
+        async with everhold.open(tmp_path / "app.db") as runtime:
+            ended = await runtime.answer(status.session_id, "yes")
+    assert ended.result == [True, True, kind != "text"]
 
 
 async def test_a_package_that_is_gone_is_missed(place):

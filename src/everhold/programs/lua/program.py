@@ -50,7 +50,9 @@ class LuaProgram(Program[..., Any]):
         self.__doc__ = None
         self.__module__ = "lua"
         self.main: Path | None = None if ref == TEXT else Path(place)
-        self.roots: tuple[str, ...] = _roots(self.main, name, roots)
+        given = tuple(roots)
+        self.is_alone = not given  # nobody said where it finds what it requires: a runtime says it
+        self.roots: tuple[str, ...] = _roots(self.main, name, given)
         self._digest = ""
 
     @classmethod
