@@ -5,7 +5,8 @@ local kit = ...
 local type, error, select, tonumber, tointeger = type, error, select, tonumber, math.tointeger
 local format, find, ipairs, utf8_len = kit.format, string.find, ipairs, utf8.len
 local alc, request, words, tostring = kit.alc, kit.request, kit.words, kit.tostring
-local raw_next, unpack, null, array = kit.raw_next, kit.unpack, kit.null, kit.array
+local raw_next, raw_pcall, unpack, caught = kit.raw_next, kit.raw_pcall, kit.unpack, kit.caught
+local null, array = kit.null, kit.array
 local encode, decode = kit.part("json").encode, kit.part("json").decode
 
 local function given(value)
@@ -25,7 +26,21 @@ local function tokens(value)
   return number and number >= 0 and number <= MOST and number or nil
 end
 
--- The options that are not ours, as JSON, for whoever answers.
+-- Options as JSON, without those that JSON cannot hold: a callback, say, is for the program alone.
+local function storable(kept, what)
+  local ok, text = caught(raw_pcall(encode, kept, what))
+  if ok then
+    return text
+  end
+  for name, value in raw_next, kept do
+    if not caught(raw_pcall(encode, { [name] = value }, what)) then
+      kept[name] = nil
+    end
+  end
+  return raw_next(kept) and encode(kept, what)
+end
+
+-- The options that are not ours, for whoever answers.
 local function others(opts, what)
   local kept
   for name, value in raw_next, opts do
@@ -34,7 +49,7 @@ local function others(opts, what)
       kept[name] = value
     end
   end
-  return kept and encode(kept, what)
+  return kept and storable(kept, what)
 end
 
 -- system, max_tokens, grounded, underspecified and the rest. What is not what it should be counts as not given.
@@ -105,7 +120,7 @@ function alc.json_decode(text)
   if type(text) ~= "string" then
     error("alc.json_decode: text must be a string, got " .. type(text), 2)
   end
-  local ok, value = kit.raw_pcall(decode, text)
+  local ok, value = raw_pcall(decode, text)
   if not ok then
     kit.checked()
     error("alc.json_decode: " .. tostring(value), 2)

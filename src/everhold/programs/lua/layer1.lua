@@ -164,6 +164,21 @@ end
 local MOST = 256
 local kept, order, first, last, hits, misses = {}, {}, 1, 0, 0, 0
 
+-- Options as text, without those that JSON cannot hold: nobody is asked with them.
+local function as_text(opts)
+  local ok, text = pcall(alc.json_encode, opts)
+  if ok then
+    return text
+  end
+  local kept = {}
+  for name, value in pairs(opts) do
+    if pcall(alc.json_encode, { [name] = value }) then
+      kept[name] = value
+    end
+  end
+  return alc.json_encode(kept)
+end
+
 -- Everything that shapes the answer is in the key: options that are passed through to the model too.
 local function cache_key(prompt, opts)
   local text, rest = tostring(prompt), copy(opts)
@@ -175,7 +190,7 @@ local function cache_key(prompt, opts)
   end
   local key = alc.fingerprint(text)
   for _ in pairs(rest) do
-    return key .. alc.json_encode(rest)
+    return key .. as_text(rest)
   end
   return key
 end
