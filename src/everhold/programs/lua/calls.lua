@@ -10,8 +10,8 @@ local own = {}
 
 -- A handler runs after the fall, so that it may ask too.
 
-local function false_and(_, ...)
-  return false, ...
+local function false_and(_, value)
+  return false, value
 end
 
 local function handled(handler, ok, ...)
@@ -33,9 +33,9 @@ end
 local library = { status = status }
 own.coroutine = library
 
-local function co_create(f)
+local function made(name, f)
   if type(f) ~= "function" then
-    expected(1, "create", "function", f)
+    return expected(1, name, "function", f)
   end
   local co = create(f)
   kit.sethook(co, kit.strike, "", kit.every)
@@ -70,7 +70,10 @@ local function unwrapped(co, ok, ...)
   error(problem, type(problem) == "string" and 2 or 0)
 end
 
-library.create = co_create
+function library.create(f)
+  local co = made("create", f)
+  return co
+end
 
 function library.resume(co, ...)
   if type(co) ~= "thread" then
@@ -80,7 +83,7 @@ function library.resume(co, ...)
 end
 
 function library.wrap(f)
-  local co = co_create(f)
+  local co = made("wrap", f)
   return function(...)
     return unwrapped(co, relay(co, resume(co, ...)))
   end
@@ -102,8 +105,8 @@ function library.running()
   return co, co == kit.main
 end
 
-function library.isyieldable()
-  return running() ~= kit.main
+function library.isyieldable(co)
+  return (co or running()) ~= kit.main
 end
 
 return own

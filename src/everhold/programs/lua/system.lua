@@ -3,7 +3,7 @@
 
 local kit = ...
 
-local type, error, select, tointeger = type, error, select, math.tointeger
+local type, error, select, ipairs, tointeger = type, error, select, ipairs, math.tointeger
 local sub, find, format, concat = string.sub, string.find, kit.format, kit.concat
 local passed, raw_pcall, expected, part = kit.passed, kit.raw_pcall, kit.expected, kit.part
 
@@ -11,6 +11,8 @@ local own = { os = {}, io = {} }
 local os, io = own.os, own.io
 
 -- Time, in UTC
+
+local FIELDS = { "year", "month", "day", "hour", "min", "sec", "yday", "wday", "isdst" }
 
 -- Days since 1970, by the proleptic Gregorian calendar; a year begins in March, so that the leap day comes last.
 local function days(year, month, day)
@@ -33,6 +35,14 @@ local function field(t, name, default)
   return tointeger(value) or error(format("field '%s' is not an integer", name), 3)
 end
 
+-- The 35th of a month is a day of the next: the table is told, as Lua does it.
+local function settle(t, time)
+  local ok, made = raw_pcall(kit.date, "!*t", time)
+  for _, name in ipairs(ok and FIELDS or {}) do
+    t[name] = made[name]
+  end
+end
+
 function os.time(t)
   if t == nil then
     return tointeger(kit.now // 1)
@@ -40,7 +50,9 @@ function os.time(t)
     expected(1, "time", "table", t)
   end
   local day = days(field(t, "year"), field(t, "month"), field(t, "day"))
-  return day * 86400 + field(t, "hour", 12) * 3600 + field(t, "min", 0) * 60 + field(t, "sec", 0)
+  local time = day * 86400 + field(t, "hour", 12) * 3600 + field(t, "min", 0) * 60 + field(t, "sec", 0)
+  settle(t, time)
+  return time
 end
 
 function os.date(template, time)
@@ -86,14 +98,27 @@ function io.lines()
   error("there are no files here", 2)
 end
 
+local function at_once(self)
+  return self
+end
+
 local function stream(level)
-  return { write = function(self, ...)
+  local function write(self, ...)
     part("saying").write(level, ...)
     return self
-  end }
+  end
+  return { write = write, flush = at_once, setvbuf = at_once }
 end
 
 io.stdout, io.stderr = stream("info"), stream("warn")
+
+function io.flush()
+  return kit.env.io.stdout
+end
+
+function io.type(value)
+  return (value == io.stdout or value == io.stderr) and "file" or nil
+end
 
 function io.write(...)
   part("saying").write("info", ...)
@@ -117,7 +142,11 @@ end
 
 function own.load(chunk, name, mode, ...)
   if type(chunk) == "function" then
-    chunk, name = gathered(chunk), name or "=(load)"
+    local ok, text = kit.caught(raw_pcall(gathered, chunk))
+    if not ok then
+      return nil, text
+    end
+    chunk, name = text, name or "=(load)"
     if chunk == nil then
       return nil, "reader function must return a string"
     end
@@ -132,13 +161,18 @@ function own.load(chunk, name, mode, ...)
   return passed("load", raw_pcall(kit.raw_load, chunk, name, "t", env))
 end
 
+-- What Lua says to each wish concerning the collector. None is granted; how much memory is used would differ on replay.
+local SAID = {
+  collect = 0, count = 0.0, step = true, isrunning = true, stop = 0, restart = 0, setpause = 200, setstepmul = 100,
+  incremental = "incremental", generational = "incremental",
+}
+
 function own.collectgarbage(what)
-  if what == nil or what == "collect" or what == "step" then
-    return 0
-  elseif what == "count" then
-    return 0.0 -- how much memory is used would differ on replay
+  what = what == nil and "collect" or what
+  if SAID[what] == nil then
+    error(format("bad argument #1 to 'collectgarbage' (invalid option '%s')", kit.tostring(what)), 2)
   end
-  error(format("collectgarbage: '%s' is not possible here", kit.tostring(what)), 2)
+  return SAID[what]
 end
 
 return own

@@ -3,7 +3,7 @@
 
 local kit = ...
 
-local type, error, select, rawget, math_type = type, error, select, rawget, math.type
+local type, error, select, rawget, tonumber, math_type = type, error, select, rawget, tonumber, math.type
 local format, tointeger, metatable_of, acts = kit.format, math.tointeger, kit.metatable_of, kit.acts
 local raw_next, ordered, expected = kit.raw_next, kit.part("order").ordered, kit.expected
 
@@ -207,9 +207,22 @@ end
 
 -- The rest of the library, for tables that answer for themselves.
 
+-- A whole number, as C takes one: also as a float or as text. Raises at the caller of the caller.
+local function whole(position, name, value)
+  local number = tointeger(tonumber(value))
+  if number then
+    return number
+  elseif tonumber(value) then
+    error(format("bad argument #%d to '%s' (number has no integer representation)", position, name), 3)
+  end
+  return expected(position, name, "number", value)
+end
+
 function own.concat(t, between, first, last)
   local parts = {}
-  for i = first or 1, last or #t do
+  first = first == nil and 1 or whole(3, "concat", first)
+  last = last == nil and #t or whole(4, "concat", last)
+  for i = first, last do
     local item = t[i]
     if type(item) ~= "string" and type(item) ~= "number" then
       error(format("invalid value (%s) at index %d in table for 'concat'", type(item), i), 2)
@@ -220,7 +233,8 @@ function own.concat(t, between, first, last)
 end
 
 function own.unpack(t, first, last)
-  first, last = first or 1, last or #t
+  first = first == nil and 1 or whole(2, "unpack", first)
+  last = last == nil and #t or whole(3, "unpack", last)
   if last - first >= 1000000 then
     error("too many results to unpack", 2)
   end
@@ -240,7 +254,8 @@ function own.insert(t, ...)
     error("wrong number of arguments to 'insert'", 2)
   end
   local place, value = ...
-  if math_type(place) ~= "integer" or place < 1 or place > n then
+  place = whole(2, "insert", place)
+  if place < 1 or place > n then
     error("bad argument #2 to 'insert' (position out of bounds)", 2)
   end
   for i = n, place + 1, -1 do
@@ -252,8 +267,8 @@ end
 function own.remove(t, ...)
   local n = #t
   local place = n
-  if select("#", ...) > 0 then
-    place = tointeger((...)) or expected(2, "remove", "number", (...))
+  if (...) ~= nil then
+    place = whole(2, "remove", (...))
     if place ~= n + 1 and not (n == 0 and place == 0) and (place < 1 or place > n + 1) then
       error("bad argument #2 to 'remove' (position out of bounds)", 2)
     end
@@ -269,11 +284,12 @@ end
 -- For every table: C would go on for as long as it is told to.
 function own.move(source, first, last, place, target)
   target = target == nil and source or target
-  for i, number in raw_next, { first or false, last or false, place or false } do
-    if not tointeger(number) then
-      expected(i + 1, "move", "number", number or nil)
-    end
+  if type(source) ~= "table" then
+    expected(1, "move", "table", source)
+  elseif type(target) ~= "table" then
+    expected(5, "move", "table", target)
   end
+  first, last, place = whole(2, "move", first), whole(3, "move", last), whole(4, "move", place)
   if place > last or place <= first or target ~= source then
     for i = 0, last - first do
       target[place + i] = source[first + i]
