@@ -266,6 +266,18 @@ TABLE = (
         SPIN + "setmetatable(_G, {__index = spin, __newindex = spin}) return unknown",
     ),
     Attack(
+        "globals that spin for C",
+        Bite.HANGS,
+        (COMPLETED,),
+        SPIN + "debug = nil setmetatable(_G, {__index = spin}) return {}",
+    ),
+    Attack(
+        "globals that fail for C",
+        Bite.DIES,
+        (COMPLETED,),
+        "debug = nil setmetatable(_G, {__index = function(_, name) error('no ' .. name) end}) return {}",
+    ),
+    Attack(
         "environment",
         Bite.GETS,
         (ERROR, COMPLETED),

@@ -29,6 +29,7 @@ local ARRAY = { __metatable = false } -- of tables that are arrays in JSON even 
 local NULL = debug.upvalueid(function() return ARRAY end, 1) -- a light userdata, which is true
 
 local env, parts = _G, {}
+debug.getregistry()[2] = {} -- what C takes for the globals: it looks them up where nothing can be caught, nor stopped
 local kit, base -- what parts of our own Lua get, and their globals: made when there is all of it, in one go
 local main -- the coroutine in which the program runs
 local deadline, allowed, overtime = nil, 0.0, false

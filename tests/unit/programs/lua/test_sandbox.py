@@ -29,6 +29,26 @@ def test_a_file_is_refused_with_words() -> None:
     assert "there are no files here" in failure("for l in io.lines('x') do end")
 
 
+def test_c_finds_no_globals() -> None:
+    """C looks them up where an error ends the process and no hook counts: nothing of the program may be there."""
+    assert list(vm.Vm()._runtime.globals()) == []
+
+
+STRICT = """setmetatable(_G, {
+  __index = function(_, name) error('no variable ' .. name, 2) end,
+  __newindex = function(_, name) error('no variable ' .. name, 2) end,
+})
+"""
+
+
+def test_a_package_may_be_strict_with_its_globals() -> None:
+    """Everything of ours works without them, and the program's mistakes are its own."""
+    code = """print(alc.llm('a', {model = 'm'}), tostring({})) alc.state.set('k', alc.chunk('a'))
+      local ok, problem = pcall(function() return nonsense end)
+      return {problem, (pcall(require, 'none')), alc.cache('b'), coroutine.wrap(alc.llm)('c'), alc.math.mean({1})}"""
+    assert run(STRICT + code) == ["code:6: no variable nonsense", False, "<b>", "<c>", 1.0]
+
+
 def test_every_global_is_known() -> None:
     expected = [
         "_G",
