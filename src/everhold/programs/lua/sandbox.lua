@@ -298,7 +298,7 @@ kit = {
   randomseed = math.randomseed, setmetatable = raw_setmetatable, running = running, part = part, checked = checked,
   caught = caught, passed = passed, expected = expected, acts = acts, request = request, alc = alc,
   libraries = libraries, found_in = found_in, every = EVERY, strike = strike, words = words, tostring = tostring,
-  REQUEST = REQUEST, DONE = DONE,
+  REQUEST = REQUEST, DONE = DONE, unprotected = unprotected,
 }
 
 -- What is left of the globals

@@ -48,19 +48,32 @@ local function remark(value, what)
   return tostring(value)
 end
 
--- alc.log, also as alc.log.warn(message) and so on
+-- alc.log is a function, which packages may ask for, and alc.log.warn(message) and so on work too: all functions share one
+-- metatable, which knows the levels of this one.
 
-alc.log = kit.setmetatable({}, {
-  __call = function(_, level, message)
-    say(words(level, "alc.log: level"), "alc.log", remark(message, "alc.log: message"))
-  end,
-})
+local levels = {}
 
 for _, level in ipairs({ "trace", "debug", "info", "warn", "error" }) do
-  alc.log[level] = function(message)
+  levels[level] = function(message)
     say(level, "alc.log", remark(message, "alc.log." .. level .. ": message"))
   end
 end
+
+local function log(level, message)
+  say(words(level, "alc.log: level"), "alc.log", remark(message, "alc.log: message"))
+end
+
+kit.unprotected(log, {
+  __metatable = false,
+  __index = function(f, name)
+    if f ~= log then
+      error("attempt to index a function value", 2)
+    end
+    return levels[name]
+  end,
+})
+
+alc.log = log
 
 -- alc.stats: each value as JSON, the last one wins
 

@@ -150,6 +150,21 @@ def test_a_batch_of_a_thousand() -> None:
 # ---- what is said
 
 
+def test_the_log_is_a_function_as_packages_know_it() -> None:
+    code = """local seen = {type(alc.log), type(alc.log.warn), alc.log.none == nil, getmetatable(alc.log)}
+      seen[5] = select(2, pcall(function() return print.warn end))
+      seen[6] = select(2, pcall(function() alc.log.warn = 1 end))
+      return seen"""
+    assert run(code) == [
+        "function",
+        "function",
+        True,
+        False,
+        "code:2: attempt to index a function value",
+        "code:3: attempt to index a function value (field 'log')",
+    ]
+
+
 def test_the_log() -> None:
     life = Life(
         "alc.log('info', 'a') alc.log('odd', 'b') alc.log.warn('c') print('d', 1, nil) io.write('e', 2) io.stderr:write('f\\n') warn('g')"
