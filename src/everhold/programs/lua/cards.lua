@@ -39,17 +39,24 @@ local function check_name(name, what, text)
   return text
 end
 
+-- Options of one's own. A null from JSON counts as none.
 local function options(name, given)
   if given == nil or given == NULL then
     return {}
   elseif type(given) ~= "table" then
     fail(name, "options must be a table")
   end
-  return given
+  local out = {}
+  for key, value in pairs(given) do
+    if value ~= NULL then
+      out[key] = value
+    end
+  end
+  return out
 end
 
 local function whole(name, what, value, default)
-  if value == nil or value == NULL then
+  if value == nil then
     return default
   end
   local number = type(value) == "number" and tointeger(value)
@@ -487,7 +494,7 @@ end
 -- Find ---------------------------------------------------------------------------------------------------------------------
 
 local function order_of(name, given)
-  if given == nil or given == NULL then
+  if given == nil then
     return {}
   elseif type(given) == "string" then
     given = { given }
@@ -540,10 +547,8 @@ function card.find(opts)
   opts = options("find", opts)
   local where, order = opts.where, order_of("find", opts.order_by)
   local offset, limit = whole("find", "offset", opts.offset, 0), whole("find", "limit", opts.limit)
-  if where ~= nil and where ~= NULL then
+  if where ~= nil then
     check_where("find", where, "where")
-  else
-    where = nil
   end
   if not where and #order == 0 then
     return page(card.list({ pkg = opts.pkg }), offset, limit)
@@ -584,7 +589,7 @@ function card.read_samples(id, opts)
   opts = options("read_samples", opts)
   local offset = whole("read_samples", "offset", opts.offset, 0)
   local limit = whole("read_samples", "limit", opts.limit)
-  local where = opts.where ~= NULL and opts.where or nil
+  local where = opts.where
   if where ~= nil then
     check_where("read_samples", where, "where")
   end
@@ -618,9 +623,7 @@ end
 -- One walk over the tree of cards, which collects what it passes.
 local function walk_of(opts)
   local allowed = opts.relation_filter
-  if allowed == NULL then
-    allowed = nil
-  elseif type(allowed) == "string" then
+  if type(allowed) == "string" then
     allowed = { allowed }
   elseif allowed ~= nil and type(allowed) ~= "table" then
     fail("lineage", "relation_filter must be an array of strings")
@@ -701,10 +704,7 @@ end
 
 function card.lineage(opts)
   opts = options("lineage", opts)
-  local direction = opts.direction
-  if direction == nil or direction == NULL then
-    direction = "up"
-  end
+  local direction = opts.direction == nil and "up" or opts.direction
   if not DIRECTIONS[direction] then
     fail("lineage", "direction must be 'up', 'down' or 'both', got '%s'", tostring(direction))
   elseif type(opts.card_id) ~= "string" then

@@ -26,7 +26,7 @@ local function check_text(name, text)
 end
 
 local function whole(name, what, value, default)
-  if value == nil then
+  if value == nil or value == host.null then
     return default
   end
   local number = type(value) == "number" and tointeger(value)
@@ -217,7 +217,10 @@ function alc.match_enum(text, candidates, opts)
   if type(candidates) ~= "table" then
     error("alc.match_enum: candidates must be an array of strings", 0)
   end
-  local threshold = type(opts) == "table" and opts.threshold or 0.7
+  local threshold = type(opts) == "table" and opts.threshold
+  if not threshold or threshold == host.null then
+    threshold = 0.7
+  end
   if type(threshold) ~= "number" then
     error("alc.match_enum: threshold must be a number", 0)
   end

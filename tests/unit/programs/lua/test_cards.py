@@ -507,3 +507,20 @@ def test_lineage_refuses(opts, words):
 
 def test_no_sinks_yet():
     assert Library().error("alc.card.sink_backfill({sink='file:///x'})") == "unknown sink: file:///x"
+
+
+NULLS = [
+    "#alc.card.list({pkg=null})",
+    "#alc.card.find({pkg=null, where=null, order_by=null, limit=null, offset=null})",
+    "#alc.card.alias_list({pkg=null})",
+    "#alc.card.read_samples('c', {where=null, offset=null, limit=null})",
+    "#alc.card.lineage({card_id='c', direction=null, depth=null, include_stats=null, relation_filter=null}).nodes",
+]
+
+
+@pytest.mark.parametrize("call", NULLS)
+def test_options_that_are_null_count_as_none(call):
+    """As ctx brings them: what JSON calls null was not said."""
+    made = """alc.card.create({card_id='c', pkg={name='p'}}) alc.card.write_samples('c', {{n=1}})
+      alc.card.alias_set('x', 'c', {pkg=null, note=null})"""
+    assert Library().run(f"{made} return {call}") == 1

@@ -18,6 +18,8 @@ CHUNKS = [
     ('"a\\nb\\nc", {size=2, overlap=1}', ["a\nb", "b\nc"]),
     ('"a\\nb\\nc", {size=2, overlap=2}', ["a\nb", "b\nc"]),  # an overlap of the whole size still moves on
     ('"a\\nb\\nc", {size=1, overlap=9}', ["a", "b", "c"]),
+    ('"a\\nb\\nc", alc.json_decode([[{"size": 2, "overlap": null, "mode": null}]])', ["a\nb", "c"]),
+    ('"a\\nb", alc.json_decode([[{"size": null}]])', ["a\nb"]),
     ('"a\\nb\\n", {size=5}', ["a\nb"]),  # no empty line at the end
     ('"a\\r\\nb\\r\\n", {size=1}', ["a", "b"]),
     ('"a\\n\\nb", {size=1}', ["a", "", "b"]),
@@ -65,6 +67,7 @@ def test_chunk_refuses(given, words):
 MATCHES = [
     ('"I pick Blue.", {"red", "blue"}', "blue"),
     ('"RED", {"red"}', "red"),
+    ('"bananna", {"banana"}, alc.json_decode([[{"threshold": null}]])', "banana"),
     ('"red, no: blue", {"red", "blue"}', "blue"),  # the last word counts
     ('"blue, no: red", {"red", "blue"}', "red"),
     ('"red blue red", {"red", "blue"}', "red"),
