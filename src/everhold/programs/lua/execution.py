@@ -34,7 +34,7 @@ from everhold.programs.lua import reader
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.strand import Fork, Strand, Wait
 from everhold.programs.lua.values import decode, dice, encode, handed, problem, text, words
-from everhold.programs.lua.vm import CPU, MEMORY, Vm, opening
+from everhold.programs.lua.vm import AGAIN, CPU, MEMORY, Vm, opening
 
 #: Strands that a life may have at once, and what the smallest of them may hold.
 STRANDS: Final = 64
@@ -56,16 +56,18 @@ class LuaExecution:
         *,
         memory: int = MEMORY,
         cpu: float = CPU,
+        again: float = AGAIN,
         allowed: Callable[[Path], bool] | None = None,
     ) -> None:
         self.program = program
         self.birth = birth
         self.meter = meter
         self.replaying = False
+        self.recorded: Notes | None = None  # on replay: what is noted of this advance
         self.recorded_versions: dict[str, int] = {}
         self.asked_count = 0
         self.n = -1
-        self._memory, self._cpu = memory, cpu
+        self._memory, self._cpu, self._again = memory, cpu, max(cpu, again)
         self._allowed = allowed  # says which packages may be required, where somebody has to allow it
         self._ctx = program.ctx(birth.args)
         self._budget = birth.budget
@@ -111,7 +113,7 @@ class LuaExecution:
                 answer = answers[0]
                 if answer.q == only.q and answer.error is None:
                     strand = self._strands[0]
-                    return self._next(strand, strand.vm.go(at, self._cpu, True, words(answer.value)))
+                    return self._next(strand, strand.vm.go(at, self._seconds, True, words(answer.value)))
             if only is not None:
                 self._await(self._strands[0], [only])
             self._move(answers, cancel)
@@ -123,7 +125,7 @@ class LuaExecution:
     def follow(self, recorded: Sequence[Delivery], place: int, last: int) -> tuple[int, Reply]:
         given = self._words(recorded[place : min(place + _AT_ONCE, last + 1)])
         try:
-            taken, came = self._strands[0].vm.go_along(self._cpu, given) if len(given) > 3 else (0, ())
+            taken, came = self._strands[0].vm.go_along(self._seconds, given) if len(given) > 3 else (0, ())
             if taken:
                 strand, place = self._strands[0], place + taken - 1
                 self.n, self._at = recorded[place].n, recorded[place].at
@@ -200,6 +202,13 @@ class LuaExecution:
         self._strands.clear()
         self._pending.clear()
         self._ready.clear()
+
+    @property
+    def _seconds(self) -> float:
+        """Seconds of CPU that an advance may take: more if it is known to have paused, maybe on a faster machine."""
+        if not self.replaying or (self.recorded is not None and self.recorded.outcome is not None):
+            return self._cpu
+        return self._again
 
     @property
     def memory(self) -> int:
@@ -285,7 +294,7 @@ class LuaExecution:
 
     def _run(self, strand: Strand, given: Given) -> None:
         """Let a strand go on until it waits or ends."""
-        allowed = self._cpu if not self._since else max(0.01, self._cpu - (process_time() - self._since))
+        allowed = self._seconds if not self._since else max(0.01, self._seconds - (process_time() - self._since))
         self._listen(strand, strand.vm.go(self._at, allowed, *given))
 
     def _listen(self, strand: Strand, came: Given) -> None:

@@ -24,6 +24,8 @@ from everhold.core.errors import MissingExtra
 MEMORY: Final = 64 * 2**20
 #: Seconds of CPU that one advance may take in this process, unless somebody says otherwise.
 CPU: Final = 1.0
+#: The same for an advance on replay that did pause before: perhaps in a worker, which has more time.
+AGAIN: Final = 3.0
 
 #: Bytes above the limit, so that a full state can be heard out; and how many of them one handing over takes at most.
 _ROOM: Final = 256 * 2**10

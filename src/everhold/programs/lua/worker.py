@@ -235,7 +235,8 @@ def _begin(birth: Birth, meter: Metrics, roots: list[str], limits: Limits) -> An
     from everhold.programs.lua.program import LuaProgram
 
     program = LuaProgram.found(birth.program, roots=roots)
-    return LuaExecution(program, birth, meter, memory=limits.memory, cpu=limits.cpu)
+    again = (limits.cpu + limits.wall) / 2
+    return LuaExecution(program, birth, meter, memory=limits.memory, cpu=limits.cpu, again=again)
 
 
 # ---- the process

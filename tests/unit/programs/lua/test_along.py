@@ -145,3 +145,20 @@ def test_the_limit_is_the_same_afterwards() -> None:
 def test_all_of_it_needs_room() -> None:
     """Where there is none, nothing is handed over."""
     assert vm.Vm(memory=2**20).go_along(1.0, [0.0, b"x" * 2**21, b""]) == (0, ())
+
+
+BUSY = "for n = 1, 3 do local x = 0 for i = 1, 1e6 do x = x + i % 7 end alc.llm('n ' .. n) end"
+
+
+def test_a_step_that_did_pause_may_take_longer_on_replay() -> None:
+    """What a worker had the time for, or a faster machine, is not lost elsewhere. What is new has the usual time."""
+    life = Life(BUSY, cpu=20.0)
+    life.step()
+    life.step(Answer(0, "told"))
+    journal = told(life)
+    again = Life(BUSY, cpu=1e-4, again=20.0)
+    places, asked = followed(again, journal)
+    assert (places[-1], asked[-1]) == (1, journal[1].asked)
+    again.n = life.n
+    again.step(Answer(1, "told"))
+    assert again.outcome.kind == "spinning"
