@@ -2,12 +2,12 @@
 
 local kit = ...
 
-local error, ipairs, format, env, words = error, ipairs, kit.format, kit.env, kit.words
+local error, ipairs, rawget, format, env, words = error, ipairs, rawget, kit.format, kit.env, kit.words
 
 local loaded, preload, loading = { _G = env }, {}, {}
 
 for _, name in ipairs({ "coroutine", "io", "math", "os", "string", "table", "utf8" }) do
-  loaded[name] = env[name]
+  loaded[name] = rawget(env, name)
 end
 
 local function searched(name)
@@ -49,6 +49,6 @@ local function require(name)
 end
 
 local package = { loaded = loaded, preload = preload, path = "", cpath = "", config = "/\n;\n?\n!\n-\n" }
-loaded.package = env.package
+loaded.package = rawget(env, "package")
 
 return { require = require, package = package }

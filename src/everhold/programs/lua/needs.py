@@ -17,7 +17,7 @@ from everhold.programs.lua.look import Look, look
 from everhold.programs.lua.root import Root
 
 _COMMENT: Final = re.compile(r"--\[(=*)\[.*?\]\1\]|--[^\n]*", re.DOTALL)
-_REQUIRE: Final = re.compile(r"""\brequire\b(?:\s*\(?\s*(["'])([A-Za-z0-9_-]+)[A-Za-z0-9_.-]*\1)?""")
+_REQUIRE: Final = re.compile(r"""\brequire\b(?:\s*\(?\s*(["'])([A-Za-z0-9_-]+)[A-Za-z0-9_./-]*\1)?""")
 _BY_NAME: Final = re.compile(r"\balc\s*\.\s*(fork|pipe|eval)\b")
 _seen: dict[Path, tuple[Look, frozenset[str] | None]] = {}  # what files need
 

@@ -27,7 +27,7 @@ LARGEST: Final = 4 * 2**20
 _MANY, _SMALL = 256, 64 * 2**10
 _known: dict[Path, tuple[Look, bytes]] = {}
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+([./][A-Za-z0-9_-]+)*")
 
 
 def find(name: str, roots: tuple[str, ...], allowed: Callable[[Path], bool] | None = None) -> tuple[bytes, str] | None:
@@ -37,6 +37,7 @@ def find(name: str, roots: tuple[str, ...], allowed: Callable[[Path], bool] | No
     """
     if _NAME.fullmatch(name) is None:
         return None
+    name = name.replace("/", ".")  # some write the path
     for root in map(Root.of, roots):
         for place in root.places(name):
             if place.file.is_file() and root.keeps(place):

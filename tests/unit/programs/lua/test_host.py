@@ -143,6 +143,8 @@ def test_a_file_runs_here_once_it_is_trusted(tmp_path: Path) -> None:
         ('local other = require "other.part"', True),
         ("local other = require('strange')", False),
         ('local strange = require "strange.part"', False),
+        ("local other = require('other/part')", True),
+        ("local strange = require('strange/part')", False),
         ("local own = require('one.part')", True),
         ("local missing = require('nowhere')", True),
         ("-- this does not require anything", True),

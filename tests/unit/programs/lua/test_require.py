@@ -27,6 +27,15 @@ def test_a_package_has_all_its_files(tmp_path: Path) -> None:
     assert Life(LuaProgram.package(home)()).finish() == "abdeep.b.c"
 
 
+def test_a_file_may_be_named_by_its_path(tmp_path: Path) -> None:
+    home = package(
+        tmp_path, "deep", "return {run = function() return {(require('deep/a')), (require('deep/b/c'))} end}"
+    )
+    package(tmp_path, "deep", "return 'a of ' .. ...", "a.lua")
+    package(tmp_path, "deep", "return 'c'", "b/c/init.lua")
+    assert Life(LuaProgram.package(home)()).finish() == ["a of deep/a", "c"]
+
+
 def test_a_hyphen_in_a_name(tmp_path: Path) -> None:
     home = package(tmp_path, "tree-of", "return {run = function() return 1 end}")
     assert Life(LuaProgram.package(home)()).finish() == 1
@@ -121,7 +130,23 @@ def test_a_package_without_run_is_no_program(tmp_path: Path) -> None:
 SECRET = "return 'secret'"
 
 
-@pytest.mark.parametrize("name", ["../secret", "..secret", "a/../../secret", "/secret", "x.", ".x", "x..y", "x\0y", ""])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../secret",
+        "..secret",
+        "a/../../secret",
+        "/secret",
+        "a//secret",
+        "a/",
+        "./secret",
+        "x.",
+        ".x",
+        "x..y",
+        "x\0y",
+        "",
+    ],
+)
 def test_a_name_cannot_leave_the_roots(tmp_path: Path, name: str) -> None:
     (tmp_path / "secret.lua").write_text(SECRET)
     (tmp_path / "root" / "a").mkdir(parents=True)

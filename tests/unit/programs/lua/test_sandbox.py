@@ -49,6 +49,15 @@ def test_a_package_may_be_strict_with_its_globals() -> None:
     assert run(STRICT + code) == ["code:6: no variable nonsense", False, "<b>", "<c>", 1.0]
 
 
+def test_a_strict_package_may_take_away_what_it_does_not_want() -> None:
+    code = (
+        "io, os, package = nil, nil, nil "
+        + STRICT
+        + "return (pcall(require, 'none')) or select(2, pcall(require, 'none'))"
+    )
+    assert run(code).startswith("module 'none' not found:")
+
+
 def test_every_global_is_known() -> None:
     expected = [
         "_G",
