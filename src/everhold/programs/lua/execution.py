@@ -222,7 +222,7 @@ class LuaExecution:
         given: tuple[bytes, bytes, bytes | None, bytes | None]
         if program.is_text:
             code: str = self.birth.args["code"]
-            given = (b"text", b"code", code.encode(), b"=code")
+            given = (b"text", b"code", reader.cleaned(code.encode()), b"=code")
         elif program.is_package:
             given = (b"package", program.name.encode(), None, None)
         else:

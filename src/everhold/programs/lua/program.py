@@ -8,7 +8,8 @@ Rules
   1. Any process can start it again: text travels with the session, a package or a file is read where it was.
   2. A package is what stands at its reference, whatever its name means elsewhere. What else it requires is found in
      its roots: in their order if its own folder is one of them, else in its own folder first. Nothing else on the
-     disk can be read.
+     disk can be read. Roots are not stored with a session: those that are handed over here hold in this process, and
+     where none are, a runtime takes those of its settings, as it does in every later life.
   3. Nothing here loads Lua: a `LuaProgram` can be named, listed and stored without it.
 """
 

@@ -50,7 +50,7 @@ def find(name: str, roots: tuple[str, ...], allowed: Callable[[Path], bool] | No
 
 
 def source(path: Path) -> bytes:
-    """A file's text as Lua wants it: without a byte order mark, and with a first line for the shell made a comment."""
+    """A file's text as Lua wants it."""
     seen, now = look(os.stat(path)), time.time_ns()
     known = _known.get(path)
     if known is not None and known[0] == seen:
@@ -67,8 +67,13 @@ def _text(path: Path) -> bytes:
     read = _bytes(path)
     if len(read) > LARGEST:
         return b"error('this file is too large to be loaded', 0)"
-    read = read.removeprefix(b"\xef\xbb\xbf")
-    return b"--" + read if read.startswith(b"#") else read
+    return cleaned(read)
+
+
+def cleaned(text: bytes) -> bytes:
+    """A text without a byte order mark, and with a first line for the shell made a comment."""
+    text = text.removeprefix(b"\xef\xbb\xbf")
+    return b"--" + text if text.startswith(b"#") else text
 
 
 def _bytes(path: Path) -> bytes:

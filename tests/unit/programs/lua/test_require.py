@@ -63,6 +63,13 @@ def test_text_that_is_a_module_is_run_like_the_file(tmp_path: Path) -> None:
     assert run("return {run = 'a word'}") == {"run": "a word"}
 
 
+@pytest.mark.parametrize("before", ["#!/usr/bin/env lua\n", "\ufeff", "\ufeff#!lua\n"])
+def test_text_may_come_out_of_a_file(before: str) -> None:
+    """A line for the shell and a byte order mark do no harm, as in files, and lines are counted as they stand."""
+    assert run(before + "return 5") == 5
+    assert failure(before + "error('x')") == f"code:{1 + before.count(chr(10))}: x"
+
+
 def test_a_module_is_loaded_once(tmp_path: Path) -> None:
     package(tmp_path, "once", "loads = (loads or 0) + 1 return {}")
     assert run("return {require('once') == require('once'), loads, package.loaded.once ~= nil}", roots=[tmp_path]) == [
