@@ -12,7 +12,6 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -168,7 +167,7 @@ class Vm:
 def opening(
     born: float, how: bytes, name: bytes, source: bytes | None, title: bytes | None, *ctx: Any
 ) -> tuple[Any, ...]:
-    """What a state begins with: a "text", a "file" or a "package", with its ctx as JSON, or as names and plain values."""
+    """What a state begins with: a "text", a "file" or a "package"; its ctx as JSON, or as names and plain values."""
     return _code("launch"), born, how, name, source, title, *ctx
 
 
