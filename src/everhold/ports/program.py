@@ -75,7 +75,7 @@ class Program(Generic[P, R]):
         self._digest = ""
         register(self)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         return Call(self, self.bind(args, kwargs))
 
     def __repr__(self) -> str:
