@@ -130,8 +130,9 @@ class AnswerRefused(UsageError):
     code = "answer_refused"
     hint = "Nothing was changed; send an answer that fits."
 
-    def __init__(self, path: str, expected: str, got: str) -> None:
-        super().__init__(f"the answer does not fit: {path} should be {expected}, got {got}")
+    def __init__(self, path: str, expected: str, got: str, query_id: str = "") -> None:
+        to = f" to {query_id}" if query_id else ""
+        super().__init__(f"the answer{to} does not fit: {path} should be {expected}, got {got}")
         self.path, self.expected, self.got = path, expected, got
 
 

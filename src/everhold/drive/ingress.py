@@ -17,6 +17,7 @@ import msgspec
 from everhold.core.codec import JSON, same
 from everhold.core.errors import (
     AnswerConflict,
+    AnswerRefused,
     BadArguments,
     NotAllowed,
     QueryClosed,
@@ -102,7 +103,7 @@ class Door:
             )
         if given.error is not None:
             return Answer(query.q, None, _error(given), given.usage, by)
-        return Answer(query.q, fitted(query, given.value), None, given.usage, by)
+        return Answer(query.q, _fitted(query, given.value), None, given.usage, by)
 
 
 def settle(session_id: str, head: Head, answer: Answer, deliveries: Sequence[Delivery]) -> None:
@@ -134,10 +135,18 @@ def _same_again(session_id: str, asked: Query | None, old: Answer, new: Answer) 
         new = (
             doubt.decided(new)
             if asked.kind is Kind.CALL
-            else msgspec.structs.replace(new, value=fitted(asked, new.value))
+            else msgspec.structs.replace(new, value=_fitted(asked, new.value))
         )
     if not same_answer(old, new):
         raise AnswerConflict(session_id, old.id)
+
+
+def _fitted(query: Query, value: Any) -> Any:
+    """The value as it will be stored; a refusal says which of the answers it is about."""
+    try:
+        return fitted(query, value)
+    except AnswerRefused as error:
+        raise AnswerRefused(error.path, error.expected, error.got, query.id) from None
 
 
 def same_answer(one: Answer, other: Answer) -> bool:
