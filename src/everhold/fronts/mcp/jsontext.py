@@ -15,6 +15,9 @@ from typing import Any, Final, TypeAlias
 _SKIP: Final = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]+|\\.)*"')
 _PLAIN: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null")
+#: What comes before a member, if a remark ends the line above; and after one, if nothing else stands on its line.
+_REMARK: Final = re.compile(r"//[^\n]*\n\Z")
+_ENDS: Final = re.compile(r"[ \t]*,?[ \t]*(?:\r?\n|\Z)")
 _DEEPEST: Final = 200
 
 #: What can be put in: words, and lists of words.
@@ -62,14 +65,14 @@ def put(text: str, path: Sequence[str], entry: Entry) -> str:
 
 
 def drop(text: str, path: Sequence[str]) -> str:
-    """The text without the member at `path`, and without the objects around it that are then empty."""
+    """The text without the member at `path`, and without the objects around it that then hold not even a comment."""
     wanted = _copy(read(text).value)
     while True:
-        holder = _reach(wanted, path[:-1])
-        del holder[path[-1]]
+        del _reach(wanted, path[:-1])[path[-1]]
         text = _cut(text, path)
         path = path[:-1]
-        if holder or not path:
+        holder = _at(text, path)
+        if not path or text[holder.start + 1 : holder.end - 1].strip():
             return _checked(text, wanted)
 
 
@@ -186,18 +189,16 @@ def _insert(text: str, holder: Spot, depth: int, key: str, value: Any) -> str:
 
 def _cut(text: str, path: Sequence[str]) -> str:
     """Take out a member, its line, and the comma that it no longer needs."""
-    holder = read(text)
-    for name in path[:-1]:
-        member = _member(holder, name)
-        assert member is not None
-        holder = member.spot
+    holder = _at(text, path[:-1])
     index = max(i for i, member in enumerate(holder.members) if member.key == path[-1])
     member, before = holder.members[index], holder.members[:index]
     comma = _skip(text, member.spot.end)
     if text[comma] != "," and before:
         comma = _skip(text, before[-1].spot.end)
     start = len(text[: member.start].rstrip(" \t"))
-    start -= len(re.search(r"(?:\r?\n)?\Z", text[:start])[0])  # type: ignore[index]
+    gap = text[before[-1].spot.end if before else holder.start + 1 : start]
+    if _ENDS.match(text, member.spot.end) or not _REMARK.search(gap):  # else what follows would be in the remark
+        start -= len(re.search(r"(?:\r?\n)?\Z", text[:start])[0])  # type: ignore[index]
     holes = [(start, member.spot.end)] + ([(comma, comma + 1)] if text[comma] == "," else [])
     end = holder.end
     for begin, stop in sorted(holes, reverse=True):
@@ -205,6 +206,16 @@ def _cut(text: str, path: Sequence[str]) -> str:
     if not text[holder.start + 1 : end - 1].strip():
         text = text[: holder.start + 1] + text[end - 1 :]
     return text
+
+
+def _at(text: str, path: Sequence[str]) -> Spot:
+    """The object at a path that is there."""
+    spot = read(text)
+    for name in path:
+        member = _member(spot, name)
+        assert member is not None
+        spot = member.spot
+    return spot
 
 
 def _member(spot: Spot, key: str) -> Member | None:

@@ -73,6 +73,23 @@ def _as_indented(value: list[str]) -> str:
     return json.dumps(value, indent=2).replace("\n", "\n" + "  " * 3)
 
 
+def test_an_object_that_holds_a_comment_stays() -> None:
+    text = '{\n  "servers": {\n    // none of mine yet\n  }\n}\n'
+    assert drop(put(text, PATH, ENTRY), PATH) == text
+
+
+@pytest.mark.parametrize("after", ['}, "z": 1}', "}}"])
+def test_what_follows_on_the_line_does_not_end_up_in_the_remark_above(after: str) -> None:
+    text = '{"a": 1, // mine\n  "servers": {"everhold": {}' + after
+    assert "// mine\n" in drop(text, PATH)
+    assert read(drop(text, PATH)).value == {"a": "1"} | ({"z": "1"} if "z" in after else {})
+
+
+def test_a_member_that_was_hidden_by_ours_is_not_lost_with_it() -> None:
+    with pytest.raises(Malformed):
+        drop('{"servers": {"everhold": {"command": "a"}, "everhold": {"command": "b"}}}', PATH)
+
+
 def test_of_two_members_with_one_name_the_last_counts_as_it_does_for_readers() -> None:
     text = '{"servers": {"everhold": {"command": "a"}, "everhold": {"command": "b"}}}'
     assert json.loads(put(text, PATH, ENTRY)) == {"servers": {"everhold": ENTRY}}
@@ -104,9 +121,3 @@ def test_what_is_not_json_is_refused_with_the_line(text: str, says: str) -> None
 def test_what_holds_no_objects_is_refused(text: str) -> None:
     with pytest.raises(Malformed, match="should be an object"):
         put(text, PATH, ENTRY)
-
-
-def test_an_edit_that_would_hide_a_brace_in_a_comment_is_refused() -> None:
-    """Taking the line out would move the brace into the comment before it."""
-    with pytest.raises(Malformed):
-        drop('{"servers": { // note\n"everhold": {}}}', PATH)
