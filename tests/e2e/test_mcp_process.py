@@ -29,7 +29,7 @@ def shop(tmp_path, monkeypatch):
 class Wire:
     """A client of our own: JSON lines, and every byte that the server writes is kept."""
 
-    def __init__(self, folder, *, command=None):
+    def __init__(self, folder, *, command=None, filled=None):
         self.process = subprocess.Popen(
             command or [*start.everhold(), "mcp"],
             cwd=folder,
@@ -39,10 +39,11 @@ class Wire:
         )
         self.lines = []
         self.number = 0
+        self.filled = filled  # what forms bring back
         told = self.ask(
             "initialize",
             protocolVersion="2025-11-25",
-            capabilities={},
+            capabilities={} if filled is None else {"elicitation": {}},
             clientInfo={"name": "wire", "version": "1"},
         )
         assert told["serverInfo"]["name"] == "everhold"
@@ -60,7 +61,9 @@ class Wire:
             assert line, self.process.stderr.read().decode()
             self.lines.append(line)
             message = json.loads(line)
-            if message.get("id") == self.number:
+            if message.get("method") == "elicitation/create":
+                self.send({"jsonrpc": "2.0", "id": message["id"], "result": self.filled})
+            elif message.get("id") == self.number:
                 return message["result"]
 
     def call(self, tool, **arguments):
@@ -166,6 +169,15 @@ def test_long_messages_pass_both_ways_and_unreadable_ones_are_survived(shop):
     wire.process.stdin.write(b"\xff\xfe not JSON\n\n[]\n")
     told = wire.call("answer", session_id=told["session_id"], answers=[{"response": words}])
     assert told["result"] == words
+    wire.close()
+
+
+@pytest.mark.parametrize("filled", [{}, {"action": "maybe"}, {"action": "accept", "content": {"approve": [True]}}])
+def test_a_form_that_brings_back_nonsense_leaves_the_question_open(shop, filled):
+    """The result names the session all the same: it has begun."""
+    wire = Wire(shop, filled=filled)
+    told = wire.call("run", program="boss", args={"order": "7"})
+    assert (told["status"], told["for_people"][0]["id"]) == ("waiting", "q-0")
     wire.close()
 
 

@@ -139,7 +139,7 @@ async def ask(context: Context, query: OpenQuery, title: str) -> JSON | msgspec.
             result = await context.session.elicit_form(
                 message(query, title), found.schema, related_request_id=context.request_id
             )
-    except (TimeoutError, MCPError) as error:
+    except (TimeoutError, MCPError, ValueError) as error:  # too late, refused, or not what a form brings back
         log.warning("the client did not show %s of %s: %s", query.id, query.session_id, error)
         return msgspec.UNSET
     return answered(query, result)
