@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import shlex
+import subprocess
 
 import pytest
 from mcp import MCPError
@@ -12,6 +13,7 @@ from mcp.types import ElicitResult, Implementation
 import everhold
 from everhold.fronts.mcp.tools import BY_NAME, TOOLS, schema
 from tests.e2e.mcp_house import build, opened
+from tests.warm import start
 
 MODES = ["auto", "legacy"]
 
@@ -249,6 +251,18 @@ async def nobody_decided():
             for step in await runtime.steps(info.session_id):
                 kinds |= {query.id: query.kind for query in step.asked}
                 assert not [answer.id for answer in step.answers if kinds[answer.id] in ("approval", "input")]
+
+
+async def test_a_key_that_a_model_chose_does_not_lead_a_person_to_another_session(shop):
+    """The name that a list shows for one session means that session, whatever others are called."""
+    async with opened() as host:
+        meant = await host.paused("boss", order="7")
+        other = (await host.call("run", program="boss", args={"order": "all"}, key=meant[:18]))["session_id"]
+        assert other[:18] in (await host.call("explain", session_id=other))["moves"][0]
+    async with everhold.open() as runtime:
+        assert await runtime.find(meant[:18]) == meant
+    done = subprocess.run([*start.everhold(), "inbox"], cwd=shop, capture_output=True, text=True, check=True)
+    assert done.stdout.count(meant[:18]) == done.stdout.count(other[:18]) == 1
 
 
 async def test_what_a_person_approved_once_is_not_carried_into_a_fork(shop):

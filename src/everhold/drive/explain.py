@@ -23,6 +23,7 @@ from everhold.drive.alive import named
 from everhold.drive.child import child_id
 from everhold.drive.entry import enters_early
 from everhold.drive.live import rebuild
+from everhold.drive.meant import called
 from everhold.ports.program import Host
 from everhold.ports.store import NOBODY, Record, Worker
 
@@ -76,7 +77,7 @@ class _Told:
         self, record: Record, workers: Mapping[str, Worker], living: set[str], now: float, talks: bool
     ) -> None:
         self._record, self._workers, self._living, self._now, self._talks = record, workers, living, now, talks
-        self._name = shlex.quote(record.birth.key or record.birth.id)
+        self._name = shlex.quote(called(record.birth.id, record.birth.key))
         self.because: list[str] = []
         self.moves: list[str] = []
 
@@ -130,7 +131,7 @@ class _Told:
             self.moves.append(f"Say something: everhold send {self._name} WORDS")
         elif query.kind is Kind.SIGNAL:
             self.because.append(f"{query.id} waits for the signal {query.name!r}, for {span} so far.")
-            self.moves.append(f"Send it: everhold signal {self._name} {query.name} VALUE")
+            self.moves.append(f"Send it: everhold signal {self._name} {shlex.quote(query.name)} VALUE")
         elif query.kind is Kind.SESSION:
             self.because.append(f"{query.id} waits for a child session of {query.name}, for {span} so far.")
             self.moves.append(f"Look at the child: everhold explain {child_id(self._record.birth, entry)}")

@@ -224,7 +224,11 @@ def aimed(sentence: str, place: str) -> str:
 
 
 def called(session_id: str, key: str | None) -> str:
-    return key or session_id[:SHORT]
+    """What tables call a session: what people do, and of an id its beginning."""
+    from everhold.drive.meant import called
+
+    name = called(session_id, key)
+    return name[:SHORT] if name == session_id else name
 
 
 @contextmanager
