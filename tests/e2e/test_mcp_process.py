@@ -307,6 +307,7 @@ def test_without_a_store_the_server_starts_and_each_tool_says_why(shop, harm, co
             ):
                 assert await host.refused(tool, **arguments) in codes
                 assert str(shop / "app.db") in host.last["error"]
+                assert "`everhold" not in host.last["hint"] or f"-d {shop / 'app.db'}`" in host.last["hint"]
 
     asyncio.run(story())
 

@@ -136,7 +136,7 @@ async def test_a_child_that_waits_for_a_person_is_named_too():
         assert named != told["session_id"]
         for tool in ("status", "ask_person"):
             assert named in (await host.call(tool, session_id=told["session_id"]))["next"]
-        child = (await host.call("explain", session_id=told["session_id"]))["moves"][0].rpartition(" ")[2]
+        child = re.search(r"s-[0-9a-f-]+", (await host.call("explain", session_id=told["session_id"]))["moves"][0])[0]
         assert named in (await host.call("explain", session_id=child))["moves"][0]
         told = await host.call("status", session_id=named)
         assert told["for_people"][0]["prompt"] == "Refund 7?"

@@ -7,10 +7,12 @@ Rules
   3. Only queries that somebody outside can answer are listed. One takes the single form, more the batch form.
   4. Times are whole milliseconds since the epoch.
   5. Every error of `core/errors.py` falls under a row of `ROWS`: its own, else that of its branch.
+  6. A command that a sentence names reads the database that the sentence is about.
 """
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from typing import Any, Final
 
@@ -183,3 +185,16 @@ _LEAVES: Final = {leaf.code: leaf for leaf in errors.leaves()}
 
 def _ms(seconds: float) -> int:
     return int(seconds * 1000)
+
+
+# ---- commands
+
+#: Commands that have no database.
+_WITHOUT: Final = r"(?!mcp |pkg |init|demo)"
+#: A command in a sentence: between backticks, or at its end.
+_COMMAND: Final = re.compile(rf"(?<=`)everhold {_WITHOUT}[^`]*(?=`)|(?<=: )everhold {_WITHOUT}(?:(?!\. )[^`])*$")
+
+
+def aimed(sentence: str, place: str) -> str:
+    """A sentence whose commands are about the same database: `place` is what they need for that."""
+    return sentence if place in sentence else _COMMAND.sub(lambda found: found[0] + place, sentence)

@@ -247,3 +247,20 @@ def test_an_error_without_a_hint_has_no_key_for_it():
         "error": "nobody answered 'q-0' in time",
         "code": "expired",
     }
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        ("Answer it: everhold answer s-1 VALUE", "Answer it: everhold answer s-1 VALUE -d x.db"),
+        ("Run `everhold db verify`; or not.", "Run `everhold db verify -d x.db`; or not."),
+        ("Say so: everhold show. A retry helps.", "Say so: everhold show. A retry helps."),
+        ("Print it: everhold mcp install HOST --print", "Print it: everhold mcp install HOST --print"),
+        ("`everhold pkg list` says what is there.", "`everhold pkg list` says what is there."),
+        ("See: everhold show s-1 -d x.db", "See: everhold show s-1 -d x.db"),
+        ("Nothing was changed.", "Nothing was changed."),
+    ],
+)
+def test_commands_in_a_sentence_are_about_the_same_database(sentence, said):
+    assert wire.aimed(sentence, " -d x.db") == said
+    assert wire.aimed(sentence, "") == sentence

@@ -231,8 +231,8 @@ def _database(words: Sequence[str]) -> str | None:
 def told(error: Exception, *, as_json: bool, database: str | None = None) -> int:
     """Tell a mistake in one or two lines and return how to exit; what nobody foresaw is raised again."""
     from everhold.core.errors import EverholdError
-    from everhold.fronts.cli.house import aimed, place_of
-    from everhold.fronts.wire import Exit, error_json, exit_code
+    from everhold.fronts.cli.house import place_of
+    from everhold.fronts.wire import Exit, aimed, error_json, exit_code
 
     if isinstance(error, EverholdError):
         code, facts = exit_code(error), error_json(error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import re
 import shlex
 import sys
 import time
@@ -33,8 +32,6 @@ T = TypeVar("T")
 
 #: Characters of an id that tables show: enough to be unique.
 SHORT: Final = 18
-#: A sentence that ends with a command, of those that have a database.
-_COMMAND: Final = re.compile(r": everhold (?!mcp |pkg |init|demo)(?:(?!\. ).)*$")
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -216,11 +213,6 @@ def place_of(database: str | None) -> str:
     from everhold.packages.settings import discreet
 
     return "" if database is None else f" -d {shlex.quote(discreet(database))}"
-
-
-def aimed(sentence: str, place: str) -> str:
-    """A sentence; if it ends with a command, that is about the same database."""
-    return sentence + place if place not in sentence and _COMMAND.search(sentence) else sentence
 
 
 def called(session_id: str, key: str | None) -> str:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everhold.core.errors import EverholdError
-from everhold.fronts.cli.house import aimed, common, opened, session_argument, settings_of
+from everhold.fronts.cli.house import common, opened, session_argument, settings_of
 from everhold.fronts.cli.paper import clean, footer, json_out
+from everhold.fronts.wire import aimed
 
 if TYPE_CHECKING:
     from everhold.packages.settings import Settings

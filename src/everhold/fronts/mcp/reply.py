@@ -17,10 +17,10 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import EverholdError
+from everhold.core.errors import AnswerFailed, EverholdError
 from everhold.core.query import Kind
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Running, Status
-from everhold.fronts.wire import dumps, error_json, status_json
+from everhold.fronts.wire import aimed, dumps, error_json, status_json
 from everhold.programs.lua.program import TEXT
 
 #: Hints of errors that are meant for a shell, as a model can follow them.
@@ -169,11 +169,11 @@ def _later(session: str, why: str) -> str:
 # ---- errors
 
 
-def refused(error: EverholdError) -> dict[str, JSON]:
-    """An error as a tool returns it."""
+def refused(error: EverholdError, option: str = "") -> dict[str, JSON]:
+    """An error as a tool returns it. `option` is what commands need to read this database."""
     shown = error_json(error)
-    shown["hint"] = HINTS.get(error.code) or error.hint or "Nothing was changed; change the call."
-    return {"status": "refused", **shown}
+    hint = HINTS.get(error.code) or error.hint or "Nothing was changed; change the call."
+    return {"status": "refused", **shown, "hint": aimed(hint, option)}
 
 
 def unforeseen(error: BaseException) -> dict[str, JSON]:

@@ -100,7 +100,7 @@ class Front:
         try:
             return await self._finished(self._called(context, tool, params))
         except EverholdError as error:
-            return _result(reply.refused(error), failed=True)
+            return _result(reply.refused(error, self.house.option), failed=True)
         except Exception as error:
             log.exception("the tool %s failed", tool.name)
             return _result(reply.unforeseen(error), failed=True)

@@ -111,7 +111,7 @@ class Tasks:
     async def get(self, context: Context, params: Named) -> dict[str, Any]:
         """Where a task stands, with what it needs or what came of it."""
         _let_in(context, params)
-        with _refusing():
+        with _refusing(self._house):
             runtime = await self._house.runtime()
             status = await runtime.status(params.task_id)
             record = await runtime.store.load(params.task_id, since=-1)
@@ -121,7 +121,7 @@ class Tasks:
     async def update(self, context: Context, params: Update) -> dict[str, Any]:
         """Hand on what the client found out."""
         _let_in(context, params)
-        with _refusing():
+        with _refusing(self._house):
             runtime = await self._house.runtime()
             open_now = await _open(runtime, await runtime.status(params.task_id))
             known = {key: raw for key, raw in params.input_responses.items() if key in open_now}
@@ -138,7 +138,7 @@ class Tasks:
     async def cancel(self, context: Context, params: Named) -> dict[str, Any]:
         """Stop a task; one that has ended stays as it is."""
         _let_in(context, params)
-        with _refusing():
+        with _refusing(self._house):
             runtime = await self._house.runtime()
             try:
                 await self._finished(runtime.cancel(params.task_id, "cancelled by the MCP client"))
@@ -189,12 +189,12 @@ def _let_in(context: Context, params: Named) -> None:
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def _refusing(house: House) -> Iterator[None]:
     """Errors of ours as errors of the protocol, with code and hint."""
     try:
         yield
     except EverholdError as error:
-        shown = reply.refused(error)
+        shown = reply.refused(error, house.option)
         code = types.INVALID_PARAMS if isinstance(error, UsageError | StateError) else types.INTERNAL_ERROR
         raise MCPError(code, str(error), {"code": shown["code"], "hint": shown["hint"]}) from None
 

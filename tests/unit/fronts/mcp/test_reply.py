@@ -2,7 +2,7 @@
 
 import pytest
 
-from everhold.core.errors import BadSetting, Diverged, UnknownSession
+from everhold.core.errors import BadSetting, Diverged, StoreDamaged, UnknownSession
 from everhold.core.query import Kind, Query
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Running, Stopped
 from everhold.fronts.mcp import reply
@@ -112,5 +112,7 @@ def test_refusals_have_a_code_and_a_hint_that_a_model_can_follow():
     )
     assert "Roll the code back" in reply.refused(Diverged(3, "a", "b"))["hint"]
     assert reply.refused(BadSetting("x", "y"))["hint"]
+    hint = reply.refused(StoreDamaged("app.db", "torn"), " -d app.db")["hint"]
+    assert hint.startswith("Run `everhold db verify -d app.db`;")
     told = reply.unforeseen(RuntimeError("x" * 5000))
     assert (told["code"], len(told["error"])) == ("internal", 2000)
