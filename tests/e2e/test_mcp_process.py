@@ -318,6 +318,7 @@ async def test_bad_settings_are_told_by_each_tool_and_mended_while_it_runs(shop)
     async with opened() as host:
         assert await host.refused("run", program="greet") == "bad_setting"
         assert "did you mean 'database'" in host.text
+        assert "No call mends this" in host.last["hint"]
         (shop / "everhold.toml").write_text(good)
         assert (await host.call("run", program="greet"))["status"] == "needs_response"
 

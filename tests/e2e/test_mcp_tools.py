@@ -315,6 +315,17 @@ async def test_strategies_are_listed_with_cost_and_described():
         assert (await host.call("strategies", name="greet"))["parameters"] == ["name: str = 'you'"]
 
 
+async def test_a_program_that_is_listed_while_the_server_runs_is_found(shop):
+    async with opened() as host:
+        assert await host.refused("run", program="late") == "unknown_program"
+        (shop / "late.py").write_text(
+            "import everhold\n@everhold.program\nasync def late(ctx):\n    return await ctx.llm('Late?')\n"
+        )
+        (shop / "everhold.toml").write_text('database = "app.db"\nprograms = ["shop.py", "late.py"]\n')
+        assert (await host.call("run", program="late"))["prompt"] == "Late?"
+        assert "late" in {row["name"] for row in (await host.call("strategies"))["strategies"]}
+
+
 # Refusals
 
 

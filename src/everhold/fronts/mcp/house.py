@@ -6,17 +6,21 @@ Rules
   2. The host's model answers `llm` questions. Only if the person who starts the server says so, an answerer of this
      process does.
   3. A model names a program by what can be found by name here. It cannot make this process load a Python file.
+  4. The database is the one that was opened. Programs are looked up by the settings as they are now: what is listed
+     while the server runs is found.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from everhold.answerers import Spec
-from everhold.core.errors import BadRequest, EverholdError, NotAllowed, StoreUnavailable
+from everhold.core.errors import BadRequest, BadSetting, EverholdError, NotAllowed, StoreUnavailable
 from everhold.core.observe import Observer
 from everhold.core.query import Query
 from everhold.packages.catalog import Catalog, catalog, named
@@ -29,6 +33,11 @@ from everhold.runtime import Runtime, open
 
 #: Bytes of Lua that a call may bring.
 MOST_CODE: Final = 1_000_000
+#: What to do about a setting: no other call would help.
+MEND: Final = (
+    "No call mends this: tell the user to correct it where it is said, which is everhold.toml, a variable, or the"
+    " command by which the host starts this server."
+)
 
 
 class Parked:
@@ -60,8 +69,9 @@ class House:
         return self._runtime
 
     async def _opened(self) -> Runtime:
-        self._found = found = settings(self._database)
-        runtime = open(self._database, llm=self._llm, observers=self._observers)
+        self._found = found = self._now()
+        with _blaming():
+            runtime = open(self._database, llm=self._llm, observers=self._observers)
         try:
             return await runtime.__aenter__()
         except EverholdError:
@@ -77,7 +87,7 @@ class House:
     @property
     def database(self) -> str:
         """The full address of the database."""
-        return self._settings().database
+        return (self._found or self._now()).database
 
     @property
     def parked(self) -> bool:
@@ -96,7 +106,7 @@ class House:
 
     def program(self, name: str) -> Any:
         """The program that a model means: by its name, or by a reference that the catalog lists."""
-        found = self._settings()
+        found = self._now()
         if (":" in name or is_path(name)) and name not in {entry.ref for entry in catalog(found).entries}:
             raise NotAllowed(
                 f"{name!r} is not a name: over MCP a program is started by its name",
@@ -106,7 +116,7 @@ class House:
 
     def catalog(self) -> Catalog:
         """Every program that can be started by name, and what keeps others from being listed."""
-        return catalog(self._settings())
+        return catalog(self._now())
 
     def code(self, text: str | None, file: str | None, ctx: dict[str, Any]) -> Call[Any]:
         """A call of a Lua program given as text, or in a file that holds one."""
@@ -118,10 +128,22 @@ class House:
     @property
     def folders(self) -> Folders:
         """Where Lua packages are looked for now."""
-        return self._settings().folders
+        return self._now().folders
 
-    def _settings(self) -> Settings:
-        return self._found if self._found is not None else settings(self._database)
+    def _now(self) -> Settings:
+        """The settings as they are now, of the folder in which the server was started."""
+        with _blaming():
+            return settings(self._database, start=None if self._found is None else self._found.start)
+
+
+@contextmanager
+def _blaming() -> Iterator[None]:
+    """A setting that is wrong is no fault of the call."""
+    try:
+        yield
+    except BadSetting as error:
+        error.hint = error.hint or MEND
+        raise
 
 
 def _read(file: str) -> str:
