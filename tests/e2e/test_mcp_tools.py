@@ -197,12 +197,24 @@ async def test_an_error_is_an_answer_too():
         assert "I may not greet" in told["error"]
 
 
+async def test_an_answer_that_was_an_error_is_given_after_all_as_next_says():
+    """A retry would only hear the same error again; the step is where `status` shows it."""
+    async with opened() as host:
+        session = await host.paused("greet")
+        told = await host.call("answer", session_id=session, answers=[{"error": "I may not greet"}])
+        assert f"`status` with session_id {session!r} and steps: true" in told["next"]
+        rows = (await host.call("status", session_id=session, steps=True))["journal"]
+        step = next(row["step"] for row in rows for one in row["answers"] if one["answer"].startswith("error"))
+        assert (await host.call("fork", session_id=session, at=step, answer="Hello."))["result"] == "Hello."
+
+
 async def test_a_budget_is_kept():
     async with opened() as host:
         told = await host.call("run", program="panel", args={"task": "Why?"}, budget={"max_llm_calls": 3})
         told = await host.call("answer", session_id=told["session_id"], answers=answers(told))
         assert told["status"] == "error"
         assert told["code"] == "budget_exceeded"
+        assert "`run` again with a larger one" in told["hint"]
 
 
 async def test_a_timer_is_not_waited_for_when_it_is_far():
@@ -373,6 +385,8 @@ async def test_a_program_that_is_listed_while_the_server_runs_is_found(shop):
         ("fork", {"session_id": "@last", "query_id": "q-0"}, "bad_request"),
         ("retry", {"session_id": "@last"}, "illegal_move"),
         ("explain", {"session_id": "s-0"}, "unknown_session"),
+        ("run", {"program": "greet", "args": {"self": "me"}}, "bad_arguments"),
+        ("answer", {"answers": [{"response": "x", "usage": {"prompt_tokens": -1}}]}, "bad_request"),
         ("strategies", {"name": "nobody"}, "unknown_program"),
     ],
 )
@@ -428,6 +442,7 @@ async def test_one_answer_that_does_not_fit_refuses_all():
         told = await host.call("run", program="panel", args={"task": "Why?"})
         given = [*answers(told)[:2], {"query_id": "q-2", "response": 5}]
         assert await host.refused("answer", session_id=told["session_id"], answers=given) == "answer_refused"
+        assert "the answer to q-2 does not fit" in host.last["error"]
         assert len(asked(await host.call("status", session_id=told["session_id"]))) == 3
 
 

@@ -33,6 +33,8 @@ HINTS: Final = {
     "bad_arguments": "Call the tool `strategies` with the program's name to see its parameters.",
     "bad_step": "Call the tool `status` with the session_id and steps: true to see its steps.",
     "illegal_move": "Only a failed session can be retried; `fork` goes on from a step of any session.",
+    "answer_failed": "The error stays the answer. The tool `fork` goes on with another: `at` its step, with `answer`.",
+    "budget_exceeded": "The session keeps its budget; call the tool `run` again with a larger one, or with none.",
     "failed": "The tool `retry` goes on from its last answer; `fork` begins anew from an earlier step.",
 }
 #: Characters of the lines on which a program stood when it failed.
@@ -126,6 +128,12 @@ def following(status: Status, people: Sequence[Mapping[str, JSON]] = ()) -> str:
             )
         case Paused() | Running():
             return _later(session, "The session waits for something else than you")
+        case Finished(outcome=Raised(kind=AnswerFailed.code)):
+            return (
+                "The session failed because an error was its answer: tell the user, or, to answer after all, call the"
+                f" everhold tool `status` with session_id {session!r} and steps: true, and then `fork` with it, `at` "
+                "the step that has the error, and your words as `answer`."
+            )
         case Finished(outcome=Raised()):
             return (
                 f"The session failed: tell the user, or call the everhold tool `retry` with session_id {session!r} once"

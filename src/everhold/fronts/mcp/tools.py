@@ -39,9 +39,12 @@ class Spending(msgspec.Struct, forbid_unknown_fields=True):
     max_tokens: Annotated[int | None, Meta(description="How many tokens it may use, prompts and answers.")] = None
 
 
+Tokens = Annotated[int, Meta(ge=0)]
+
+
 class Cost(msgspec.Struct, forbid_unknown_fields=True):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Tokens | None = None
+    completion_tokens: Tokens | None = None
 
 
 class Said(msgspec.Struct, forbid_unknown_fields=True):
