@@ -312,6 +312,18 @@ def test_without_a_store_the_server_starts_and_each_tool_says_why(shop, harm, co
     asyncio.run(story())
 
 
+async def test_a_database_that_is_taken_away_is_missed_by_each_tool_until_it_is_back(shop):
+    """Else sessions would go on in a file that nobody will ever find."""
+    async with opened() as host:
+        session = await host.paused("greet")
+        (shop / "app.db").rename(shop / "aside.db")
+        assert await host.refused("run", program="greet") == "store_unavailable"
+        assert await host.refused("answer", session_id=session, answers=[{"response": "x"}]) == "store_unavailable"
+        assert "Put the file back" in host.last["hint"]
+        (shop / "aside.db").rename(shop / "app.db")
+        assert (await host.call("answer", session_id=session, answers=[{"response": "x"}]))["result"] == "x"
+
+
 async def test_bad_settings_are_told_by_each_tool_and_mended_while_it_runs(shop):
     good = (shop / "everhold.toml").read_text()
     (shop / "everhold.toml").write_text("databse = 1\n")

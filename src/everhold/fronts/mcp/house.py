@@ -2,7 +2,7 @@
 
 Rules
   1. The server starts whatever is wrong with the database: opening is tried again with every call, and a call that
-     cannot be served says why.
+     cannot be served says why. So does one whose database was taken away meanwhile: nobody would find its session.
   2. The host's model answers `llm` questions. Only if the person who starts the server says so, an answerer of this
      process does.
   3. A model names a program by what can be found by name here. It cannot make this process load a Python file.
@@ -30,6 +30,7 @@ from everhold.packages.settings import DEFAULT, Settings, settings
 from everhold.ports.program import Call
 from everhold.programs.lua.program import LuaProgram
 from everhold.runtime import Runtime, open
+from everhold.stores.sqlite.file import Place
 
 #: Bytes of Lua that a call may bring.
 MOST_CODE: Final = 1_000_000
@@ -58,6 +59,7 @@ class House:
         self._observers = () if observer is None else (observer,)
         self._runtime: Runtime | None = None
         self._found: Settings | None = None
+        self._place: Place | None = None  # where the file is that was opened
         self._opening = asyncio.Lock()
 
     async def runtime(self) -> Runtime:
@@ -66,6 +68,8 @@ class House:
             async with self._opening:
                 if self._runtime is None:
                     self._runtime = await self._opened()
+        elif self._place is not None:
+            self._place.check()
         return self._runtime
 
     async def _opened(self) -> Runtime:
@@ -73,7 +77,9 @@ class House:
         with _blaming():
             runtime = open(self._database, llm=self._llm, observers=self._observers)
         try:
-            return await runtime.__aenter__()
+            opened = await runtime.__aenter__()
+            self._place = None if found.path is None else Place(found.path)
+            return opened
         except EverholdError:
             raise
         except Exception as error:  # whatever a broken file or folder brings about
