@@ -63,7 +63,7 @@ def catalog(found: Settings) -> Catalog:
             meant[name] = named(name, found).ref
         except EverholdError as problem:
             meant[name] = None  # several have this name, or a module that may have it does not load
-            problems += [problem] if str(problem) not in broken else []
+            problems += [problem] if str(problem.__cause__ or problem) not in broken else []
     entries = [entry(program, hidden=meant[program.name] not in (program.ref, None)) for program in offered]
     order = sorted(entries, key=lambda one: (one.kind != "strategy", one.name, one.hidden, one.ref))
     return Catalog(tuple(order), tuple(problems))

@@ -176,7 +176,7 @@ def _by_name(name: str, programs: Sequence[str], root: Path | None, folders: Fol
     if found := _same(name, [*_named(name, listed), *_package(name, folders.own, folders)]):
         return found
     if problems:  # rather than take what an installed package has under this name
-        raise problems[0]
+        raise _hidden(name, problems[0])
     points, broken = _of_points(name, root)
     if found := _same(name, [*points, *_package(name, folders.installed, folders)]):
         return found
@@ -188,6 +188,16 @@ def _by_name(name: str, programs: Sequence[str], root: Path | None, folders: Fol
     problem = "".join(f"; {one}" for one in broken)
     near = [one.name for one in (*known(programs, root=root, folders=folders).programs, *here)]
     raise UnknownProgram(name, f"nothing here has this name{problem}", _near(name, [*near, *strategies.NAMES]))
+
+
+def _hidden(name: str, problem: EverholdError) -> EverholdError:
+    """The refusal of a name that something listed may have, if only it could be loaded."""
+    if not isinstance(problem, UnknownProgram):
+        return problem
+    hint = f"Mend {problem.name}, or take it out of `programs` in everhold.toml."
+    error = UnknownProgram(name, f"what is listed here may have it, and does not load: {problem.reason}", hint)
+    error.__cause__ = problem
+    return error
 
 
 def _package(name: str, among: Sequence[Path | Root], folders: Folders) -> list[AnyProgram]:

@@ -298,8 +298,10 @@ def test_a_broken_listed_module_is_not_passed_over(installed, write):
     """If a listed module does not load, nobody else's program is taken under the name."""
     write("own_broken.py", "1 / 0\n")
 
-    with pytest.raises(UnknownProgram, match=r"raised ZeroDivisionError: division by zero \(.*own_broken.py, line 1\)"):
+    said = r"no program 'give-back' here: .* raised ZeroDivisionError: division by zero \(.*own_broken.py, line 1\)"
+    with pytest.raises(UnknownProgram, match=said) as refused:
         find("give-back", programs=["own_broken"])
+    assert refused.value.hint == "Mend own_broken, or take it out of `programs` in everhold.toml."
 
 
 def test_all_that_is_known(installed, write):
