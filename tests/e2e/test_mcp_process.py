@@ -312,6 +312,21 @@ def test_without_a_store_the_server_starts_and_each_tool_says_why(shop, harm, co
     asyncio.run(story())
 
 
+def test_a_session_whose_program_is_gone_says_so_where_next_points(shop):
+    """A host that only waits would wait for ever."""
+    wire = Wire(shop)
+    session = wire.call("run", program="greet")["session_id"]
+    wire.close()
+    (shop / "shop.py").unlink()
+    wire = Wire(shop)
+    told = wire.call("answer", session_id=session, answers=[{"response": "Hello."}])
+    assert (told["status"], told["next"].startswith("Your answers are kept; ")) == ("accepted", True)
+    told = wire.call("status", session_id=session)
+    assert told["next"].endswith("and `explain` with it if it does not.")
+    assert "It cannot go on here: no program" in wire.call("explain", session_id=session)["because"][1]
+    wire.close()
+
+
 async def test_a_database_that_is_taken_away_is_missed_by_each_tool_until_it_is_back(shop):
     """Else sessions would go on in a file that nobody will ever find."""
     async with opened() as host:

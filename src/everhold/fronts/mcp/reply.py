@@ -115,7 +115,7 @@ def following(status: Status, people: Sequence[Mapping[str, JSON]] = ()) -> str:
     match status:
         case Accepted(_, remaining):
             if not remaining:
-                return _later(session, "Your answers are kept and the session goes on")
+                return _later(session, "Your answers are kept")
             asked = f"{remaining} more question{'s' if remaining > 1 else ''} of session {session}"
             return f"Your answers are kept; call the everhold tool `status` with session_id {session!r} to see {asked}."
         case Paused() if questions(status):
@@ -171,7 +171,10 @@ def _answer(session: str, asked: tuple[OpenQuery, ...]) -> str:
 
 
 def _later(session: str, why: str) -> str:
-    return f"{why}; call the everhold tool `status` with session_id {session!r} and wait 30 to see how it goes on."
+    return (
+        f"{why}; call the everhold tool `status` with session_id {session!r} and wait 30 to see how it goes on, and"
+        " `explain` with it if it does not."
+    )
 
 
 # ---- errors
