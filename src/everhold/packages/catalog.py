@@ -16,7 +16,7 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.core.errors import BadArguments, EverholdError
 from everhold.packages import strategies
-from everhold.packages.find import find, is_path, known
+from everhold.packages.find import find, is_path, known, loading_once
 from everhold.packages.folder import Folders
 from everhold.packages.hosts import is_lua
 from everhold.packages.meta import meta
@@ -52,6 +52,11 @@ class Catalog(msgspec.Struct, frozen=True):
 
 def catalog(found: Settings) -> Catalog:
     """What these settings, the installed packages and everhold itself offer."""
+    with loading_once():
+        return _catalog(found)
+
+
+def _catalog(found: Settings) -> Catalog:
     theirs = known(found.programs, root=found.root, folders=found.folders)
     problems = list(theirs.problems)
     newest = {(program.name, program.ref): program for program in theirs.programs}  # sorted by version

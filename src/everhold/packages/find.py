@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import reduce
 from pathlib import Path
 from types import ModuleType
@@ -35,12 +37,15 @@ from everhold.ports.program import REGISTRY, Program
 from everhold.programs.lua.program import TEXT, LuaProgram
 from everhold.programs.lua.root import Root
 
-__all__ = ["ENTRY_POINTS", "Known", "find", "known", "refuse_while_loading"]
+__all__ = ["ENTRY_POINTS", "Known", "find", "known", "loading_once", "refuse_while_loading"]
 
 ENTRY_POINTS: Final = "everhold.programs"
 _NOWHERE: Final = Folders()
 
 AnyProgram = Program[Any, Any]
+
+# What did not load, while `loading_once` is in force; a context variable, for another thread may look for itself.
+_failed: Final[ContextVar[dict[str, EverholdError] | None]] = ContextVar("everhold_failed", default=None)
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -71,6 +76,16 @@ def find(
     if not colon:
         return _chosen(ref, _by_name(ref, programs, root, folders), version)
     return _chosen(ref, _registered(ref) or _loaded(ref, place, name, root), version)
+
+
+@contextmanager
+def loading_once() -> Iterator[None]:
+    """However many names are looked up, whatever does not load is tried once."""
+    token = _failed.set({})
+    try:
+        yield
+    finally:
+        _failed.reset(token)
 
 
 def known(programs: Sequence[str] = (), *, root: Path | None = None, folders: Folders = _NOWHERE) -> Known:
@@ -218,11 +233,16 @@ def _listed(places: Iterable[str], root: Path | None) -> tuple[list[AnyProgram],
     """The programs of these modules, files and references, each once."""
     found: list[AnyProgram] = []
     problems: list[EverholdError] = []
+    failed = {} if (seen := _failed.get()) is None else seen
     for place in dict.fromkeys(absolute(place, root) for place in places):
+        if place in failed:
+            problems.append(failed[place])
+            continue
         try:
             named = ":" in place and not place.endswith(".py")
             found += [find(place, root=root)] if named else _programs_of(_module(place, place, root))
         except EverholdError as problem:
+            failed[place] = problem
             problems.append(problem)
     return _unique(found), problems
 
