@@ -270,9 +270,18 @@ async def test_sessions_are_listed_page_by_page():
         rest = await host.call("sessions", limit=2, after=first["sessions"][-1]["session_id"])
         listed = [row["session_id"] for row in first["sessions"] + rest["sessions"]]
         assert listed == ids[::-1]
-        assert "after" in first["next"]
+        assert "`sessions` with after 's-" in first["next"]
         assert first["database"].endswith("app.db")
         assert (await host.call("sessions", state="completed"))["sessions"] == []
+        assert "with state 'paused' and after 's-" in (await host.call("sessions", state="paused", limit=2))["next"]
+
+
+async def test_a_child_is_listed_with_its_parent():
+    async with opened() as host:
+        told = await host.call("run", program="asks_a_child")
+        child, parent = (await host.call("sessions"))["sessions"]
+        assert (child["parent"], parent["session_id"]) == (told["session_id"], told["session_id"])
+        assert "parent" not in parent
 
 
 async def test_a_session_is_cancelled_and_stays_so():

@@ -180,11 +180,13 @@ class Desk:
                 "steps": one.steps + 1,
                 "updated_at": int(one.updated_at * 1000),
             }
+            | ({"parent": one.parent} if one.parent else {})
             for one in listed
         ]
         told: dict[str, JSON] = {"database": self._runtime.database, "sessions": rows}
         if len(rows) == given.limit:
-            told["next"] = f"For more, call the everhold tool `sessions` with after {listed[-1].session_id!r}."
+            only = f"state {given.state!r} and " if given.state else ""
+            told["next"] = f"For more, call the everhold tool `sessions` with {only}after {listed[-1].session_id!r}."
         return told
 
     async def explain(self, given: One) -> dict[str, JSON]:
