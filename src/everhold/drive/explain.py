@@ -125,7 +125,8 @@ class _Told:
         elif query.kind in (Kind.LLM, Kind.TOOL):
             whom = query.to or ("a model" if query.kind is Kind.LLM else f"the tool {query.name}")
             self.because.append(f"{query.id} asks {whom} ({span} ago): {words}")
-            self.moves.append(f"Answer it: everhold answer {self._name} VALUE --query {query.id}")
+            what = "Answer it" if query.kind is Kind.LLM else "Say what it returned"
+            self.moves.append(f"{what}: everhold answer {self._name} VALUE --query {query.id}")
         elif query.kind is Kind.SIGNAL and self._talks and query.name == INPUT:
             self.because.append(f"It has waited {span} to be told something.")
             self.moves.append(f"Say something: everhold send {self._name} WORDS")

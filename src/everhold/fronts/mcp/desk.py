@@ -34,7 +34,7 @@ from everhold.fronts.mcp import family, lore, person, reply, rounds
 from everhold.fronts.mcp.follow import Pulse, Teller
 from everhold.fronts.mcp.house import House
 from everhold.fronts.mcp.tools import Again, Answers, Cancel, Catalog, Fork, Listing, Look, One, Run, Said
-from everhold.fronts.wire import aimed, dumps
+from everhold.fronts.wire import dumps
 from everhold.ports.said import Said as Counted
 from everhold.ports.store import Record
 from everhold.runtime import Runtime
@@ -195,7 +195,7 @@ class Desk:
             "session_id": told.session_id,
             "state": str(told.state),
             "because": [*told.because],
-            "moves": [aimed(words, self._house.option) for words in told.moves],
+            "moves": [reply.move(words, self._house.option) for words in told.moves],
         }
 
     async def strategies(self, given: Catalog) -> dict[str, JSON]:

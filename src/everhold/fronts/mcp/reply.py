@@ -10,6 +10,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -175,6 +176,24 @@ def _later(session: str, why: str) -> str:
         f"{why}; call the everhold tool `status` with session_id {session!r} and wait 30 to see how it goes on, and"
         " `explain` with it if it does not."
     )
+
+
+#: What moves a session, as a command and as a tool does it.
+_MOVES: Final = (
+    (
+        r"^Answer it: everhold answer (.+) VALUE --query (\S+)$",
+        r"Answer it: the tool `answer`, session_id \1, query_id \2",
+    ),
+    (r": everhold (retry|explain) (.+)$", r": the tool `\1`, session_id \2"),
+    (r": everhold fork (.+) --at N$", r": the tool `fork`, session_id \1, with at"),
+)
+
+
+def move(sentence: str, option: str) -> str:
+    """What would move a session: by a tool where there is one, else by a command that a person types."""
+    for command, tool in _MOVES:
+        sentence = re.sub(command, tool, sentence)
+    return aimed(sentence, option)
 
 
 # ---- errors

@@ -106,6 +106,26 @@ def test_lists_of_rows_are_one_a_line():
     )
 
 
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        (
+            "Answer it: everhold answer 'my key' VALUE --query q-0",
+            "Answer it: the tool `answer`, session_id 'my key', query_id q-0",
+        ),
+        ("Mend the program, then: everhold retry s-1", "Mend the program, then: the tool `retry`, session_id s-1"),
+        ("Earlier: everhold fork s-1 --at N", "Earlier: the tool `fork`, session_id s-1, with at"),
+        ("A person answers: everhold answer s-1 --query q-1", "A person answers: everhold answer s-1 --query q-1 -d x"),
+        (
+            "Say what it returned: everhold answer s-1 VALUE --query q-1",
+            "Say what it returned: everhold answer s-1 VALUE --query q-1 -d x",
+        ),
+    ],
+)
+def test_what_moves_a_session_is_a_tool_where_a_model_may_do_it(sentence, said):
+    assert reply.move(sentence, " -d x") == said
+
+
 def test_refusals_have_a_code_and_a_hint_that_a_model_can_follow():
     assert (
         reply.refused(UnknownSession("s-9"))["hint"] == "Call the tool `sessions` to list the sessions that are here."
