@@ -33,6 +33,7 @@ from everhold.programs.lua.root import Root
 
 VARIABLE: Final = "EVERHOLD_DATABASE_URL"
 FILE: Final = "everhold.toml"
+_PROJECT: Final = "pyproject.toml"
 KEYS: Final = ("database", "programs", "packages_path", "llm", "answer_with", "tell", "retention", "worker")
 LISTS: Final = ("programs", "packages_path")  # settings that are lists of strings
 PACKAGES: Final = "packages"  # the folder of Lua packages in a project, and in the user's data folder
@@ -135,6 +136,33 @@ def settings(
     )
 
 
+class Watched:
+    """The settings of one folder, read again when a file in which they may stand has changed."""
+
+    def __init__(self, found: Settings, database: str | os.PathLike[str] | None) -> None:
+        self._found, self._database = found, database
+        start = found.start or found.root
+        self._files = [str(place / name) for place in (start, *start.parents) for name in (FILE, _PROJECT)]
+        self._seen = [_trace(file) for file in self._files]
+
+    def settings(self) -> Settings:
+        """As they are now; raises as `settings` does."""
+        seen = [_trace(file) for file in self._files]
+        if seen != self._seen:
+            self._found = settings(self._database, start=self._found.start)
+            self._seen = seen
+        return self._found
+
+
+def _trace(file: str) -> tuple[int, int, int] | None:
+    """What differs when a file does."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 def home() -> Path:
     """The user's data folder; it need not exist."""
     return _home(*map(os.environ.get, _PLACES))
@@ -213,7 +241,7 @@ def _nearest(start: Path) -> tuple[Path | None, dict[str, Any]]:
         file = folder / FILE
         if file.is_file():
             return file, _checked(_read(file), file)
-        project = folder / "pyproject.toml"
+        project = folder / _PROJECT
         if project.is_file():
             tool = _read(project).get("tool", {})
             if "everhold" in tool:

@@ -14,6 +14,7 @@ from everhold.packages.settings import (
     SCHEMES,
     SUFFIXES,
     VARIABLE,
+    Watched,
     home,
     prepare,
     settings,
@@ -344,3 +345,20 @@ def test_every_setting_is_in_the_reference():
 
     for name in (*KEYS, VARIABLE, FILE, *SUFFIXES, *(f"{scheme}://" for scheme in SCHEMES)):
         assert f"`{name}" in page
+
+
+def test_settings_that_are_watched_are_read_again_when_a_file_changes(toml, tmp_path):
+    """Also when a nearer one comes; what cannot be read is told until it can."""
+    toml("programs = ['one']")
+    (tmp_path / "inner").mkdir()
+    watched = Watched(settings(start=tmp_path / "inner"), None)
+    first = watched.settings()
+    assert first.programs == ("one",) and watched.settings() is first
+    toml("programs = ['one', 'two']")
+    assert watched.settings().programs == ("one", "two")
+    toml("programs = [", name="inner/everhold.toml")
+    for _ in range(2):
+        with pytest.raises(BadSetting):
+            watched.settings()
+    toml("programs = ['three']", name="inner/everhold.toml")
+    assert watched.settings().programs == ("three",)

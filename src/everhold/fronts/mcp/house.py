@@ -26,7 +26,7 @@ from everhold.core.query import Query
 from everhold.packages.catalog import Catalog, catalog, named
 from everhold.packages.find import is_path
 from everhold.packages.folder import Folders
-from everhold.packages.settings import DEFAULT, Settings, settings
+from everhold.packages.settings import DEFAULT, Settings, Watched, settings
 from everhold.ports.program import Call
 from everhold.programs.lua.program import LuaProgram
 from everhold.runtime import Runtime, open
@@ -59,6 +59,7 @@ class House:
         self._observers = () if observer is None else (observer,)
         self._runtime: Runtime | None = None
         self._found: Settings | None = None
+        self._watched: Watched | None = None
         self._place: Place | None = None  # where the file is that was opened
         self._opening = asyncio.Lock()
 
@@ -73,8 +74,9 @@ class House:
         return self._runtime
 
     async def _opened(self) -> Runtime:
-        self._found = found = self._now()
         with _blaming():
+            self._found = found = settings(self._database)
+            self._watched = Watched(found, self._database)
             runtime = open(self._database, llm=self._llm, observers=self._observers)
         try:
             opened = await runtime.__aenter__()
@@ -139,7 +141,7 @@ class House:
     def _now(self) -> Settings:
         """The settings as they are now, of the folder in which the server was started."""
         with _blaming():
-            return settings(self._database, start=None if self._found is None else self._found.start)
+            return settings(self._database) if self._watched is None else self._watched.settings()
 
 
 @contextmanager
