@@ -72,7 +72,7 @@ async def test_both_protocols_and_a_killed_server_over_http(tmp_path):
 
 async def test_a_token_is_needed_where_one_is_set_and_rebinding_gets_nowhere(tmp_path):
     build(tmp_path)
-    with serving(tmp_path, EVERHOLD_MCP_TOKEN="s3cret") as (url, _):
+    with serving(tmp_path, EVERHOLD_MCP_TOKEN="s3cret\n") as (url, _):
         async with httpx2.AsyncClient() as web:
             ping = {"json": {"jsonrpc": "2.0", "id": 1, "method": "ping"}, "timeout": 30}
             bearer = {"Authorization": "Bearer s3cret"}
@@ -100,9 +100,10 @@ async def test_a_stream_that_broke_is_taken_up_with_whatever_event_was_the_last(
 
 
 def test_another_address_without_a_token_is_refused_before_anything_starts(tmp_path):
-    for address in ("0.0.0.0:0", "[::]:0", "192.0.2.1:80", "example.com:80"):
+    for address in ("0.0.0.0:0", "[::]:0", "192.0.2.1:80", "example.com:80", "0.0.0.0:1"):
+        blank = ["--token", " \n"] if address.endswith(":1") else []
         done = subprocess.run(
-            [*start.everhold(), "mcp", "--http", address],
+            [*start.everhold(), "mcp", "--http", address, *blank],
             cwd=tmp_path,
             env={key: value for key, value in os.environ.items() if key != "EVERHOLD_MCP_TOKEN"},
             capture_output=True,

@@ -72,7 +72,7 @@ def mcp_(
             load(web=True)
             from everhold.fronts.mcp.http import serve as serve_http
 
-        asyncio.run(serve_http(database, llm=llm, address=address, token=token or None, profile=profile))
+        asyncio.run(serve_http(database, llm=llm, address=address, token=token, profile=profile))
 
 
 @contextmanager

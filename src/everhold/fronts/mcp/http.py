@@ -54,6 +54,7 @@ def is_loopback(host: str) -> bool:
 async def serve(database: str | None, *, llm: Spec, address: str, token: str | None, profile: str = PROFILE) -> None:
     """Serve any number of clients until a signal ends us."""
     host, port = place(address)
+    token = (token or "").strip() or None  # a file or a shell leaves a line end, which no header can bring
     if token is None and not is_loopback(host):
         error = BadSetting("--http", f"{host} can be reached from other machines, and there is no token")
         error.hint = "Give a secret with --token or EVERHOLD_MCP_TOKEN, or serve 127.0.0.1 only."
