@@ -1,6 +1,8 @@
 """What a strategy costs is what it said it would cost: answers, and rounds of answering everything that is open."""
 
 import itertools
+import re
+from math import ceil, log2
 
 import pytest
 
@@ -94,6 +96,39 @@ def test_the_least_it_can_cost(name, args, answers, rounds):
     assert (played.answers, played.rounds) == (answers, rounds)
     told = chosen.estimate(args)
     assert (told.answers.least, told.rounds.least) == (answers, rounds)
+
+
+FORMULAS = [
+    ("self_consistency", {"samples": 1}),
+    ("self_consistency", {"samples": 50}),
+    ("cove", {"checks": 1}),
+    ("cove", {"checks": 20}),
+    ("panel", {"debates": 0}),
+    ("panel", {"debates": 5}),
+    ("rank", {"n": 1}),
+    ("rank", {"n": 9}),
+    ("ucb", {"pulls": 1}),
+    ("ucb", {"arms": 8, "pulls": 3, "at_once": 1}),
+    ("ucb", {"arms": 2, "pulls": 9, "at_once": 4}),
+]
+
+
+@pytest.mark.parametrize(("name", "args"), FORMULAS)
+def test_the_formula_that_people_read_is_the_cost(name, args):
+    """The vote of self-consistency that needs one more is told beside its formula."""
+    told = strategy(name)
+    given = {one.name: one.default for one in told.parameters} | {"roles": 3} | args
+    answers, rounds = re.match(r"(.+?) answers in (.+?) rounds?\b", told.formula).groups()
+    more = 1 if name == "self_consistency" and args["samples"] > 1 else 0
+    cost = told.estimate(args)
+    assert (reckoned(answers, given) + more, reckoned(rounds, given) + more) == (cost.answers.most, cost.rounds.most)
+
+
+def reckoned(formula, given):
+    """A formula as people write it, with these numbers."""
+    formula = formula.replace("log₂ n", "log2(n)").replace("×", "*").replace("−", "-")
+    formula = formula.replace("⌈", "ceil(").replace("⌉", ")")
+    return eval(formula, {"ceil": ceil, "log2": log2, "max": max}, given)
 
 
 def test_what_is_independent_is_asked_at_once():

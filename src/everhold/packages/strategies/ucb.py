@@ -152,7 +152,7 @@ STRATEGY = Strategy(
             2002,
         ),
     ),
-    formula="1 + 2 × pulls answers in 1 + 2 × (1 + ⌈(pulls − arms) / at_once⌉) rounds; without the first 1 where "
-    "approaches are given",
+    formula="1 + 2 × pulls answers in 1 + 2 × (1 + ⌈max(pulls − arms, 0) / at_once⌉) rounds; where approaches are "
+    "given, they are the arms, and the first 1 is left out",
     cost=_cost,
 )
