@@ -80,23 +80,39 @@ def form(query: OpenQuery) -> Form | None:
         return Form(_object({"approve": approve}), lambda content: content["approve"])
     if query.kind is not Kind.INPUT:
         return None
-    wanted = _root(query.schema or {"type": "string"})
-    if wanted.get("type") in _PRIMITIVE:
-        return Form(_object({"answer": {"title": "Answer", **wanted}}), lambda content: content["answer"])
-    properties = wanted.get("properties")
-    if wanted.get("type") != "object" or not isinstance(properties, dict) or not properties:
+    schema = query.schema or {"type": "string"}
+    if alone := _property(schema, schema):
+        return Form(_object({"answer": {"title": "Answer", **alone}}), lambda content: content["answer"])
+    wanted = _meant(schema, schema)
+    parts = wanted.get("properties")
+    if wanted.get("type") != "object" or not isinstance(parts, dict) or not parts:
         return None
-    if not all(isinstance(part, dict) and part.get("type") in _PRIMITIVE for part in properties.values()):
+    properties = {name: shown for name, part in parts.items() if (shown := _property(part, schema))}
+    if len(properties) < len(parts):
         return None
     needed = [name for name in wanted.get("required", ()) if name in properties]
     return Form({"type": "object", "properties": properties, "required": needed}, dict)
 
 
-def _root(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema itself where it only names one of its own parts."""
-    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
-    found: dict[str, Any] = schema.get("$defs", {}).get(name, schema)
-    return found
+def _property(part: object, schema: dict[str, Any]) -> dict[str, Any] | None:
+    """A part of a schema as a form can ask for it; None if no form can."""
+    found = _meant(part, schema)
+    words = found.get("enum")
+    if "type" not in found and words and all(isinstance(word, str) for word in words):
+        found = {"type": "string", **found}
+    kind = found.get("type")
+    return found if isinstance(kind, str) and kind in _PRIMITIVE else None
+
+
+def _meant(part: object, schema: dict[str, Any]) -> dict[str, Any]:
+    """A part itself, where it only names one of the schema's own parts; empty for what is none."""
+    if not isinstance(part, dict):
+        return {}
+    found = schema.get("$defs", {}).get(str(part.get("$ref", "")).removeprefix("#/$defs/"), {})
+    return {
+        **(found if isinstance(found, dict) else {}),
+        **{k: v for k, v in part.items() if k not in ("$ref", "$defs")},
+    }
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,8 @@ FLAT = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"ty
         ({"type": "boolean"}, ["answer"]),
         (FLAT, ["name", "age"]),
         ({"$ref": "#/$defs/Who", "$defs": {"Who": FLAT}}, ["name", "age"]),
+        ({"enum": ["a", "b"]}, ["answer"]),
+        ({"$ref": "#/$defs/Color", "$defs": {"Color": {"enum": ["red", "blue"]}}}, ["answer"]),
     ],
 )
 def test_what_a_form_can_ask_is_asked_in_one(schema, names):
@@ -38,10 +40,22 @@ def test_what_a_form_can_ask_is_asked_in_one(schema, names):
         {"type": "object", "properties": {"deep": {"type": "object"}}},
         {"type": "object"},
         {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        {"type": ["string", "null"]},
+        {"type": "object", "properties": {"name": {"type": ["string", "null"]}}},
+        {"type": "object", "properties": {"name": True}},
+        {"enum": ["a", 1]},
+        {"$ref": "#/$defs/Any", "$defs": {"Any": True}},
     ],
 )
 def test_what_no_form_can_ask_is_left_to_the_command_line(schema):
     assert person.form(query(schema=schema)) is None
+
+
+def test_a_choice_within_an_object_is_one_in_the_form():
+    part = {"$ref": "#/$defs/Color", "default": "red"}
+    schema = {"type": "object", "properties": {"color": part}, "$defs": {"Color": {"enum": ["red", "blue"]}}}
+    shown = person.form(query(schema=schema)).schema["properties"]
+    assert shown == {"color": {"type": "string", "enum": ["red", "blue"], "default": "red"}}
 
 
 @pytest.mark.parametrize("kind", [Kind.TOOL, Kind.SIGNAL, Kind.CALL, Kind.LLM])
