@@ -89,6 +89,18 @@ async def test_the_command_it_names_is_the_one_that_works(shop, monkeypatch):
         assert (await host.call("status", session_id=told["session_id"], wait=20))["result"] == "sent"
 
 
+async def test_next_does_not_lead_in_a_circle_where_the_person_was_asked_in_vain():
+    async with opened(elicitation_callback=person("decline", "decline")) as host:
+        told = await decided(host)
+        assert "`ask_person`" not in told["next"] and "everhold answer" in told["next"]
+        assert "`ask_person`" in (await host.call("status", session_id=told["session_id"]))["next"]
+        assert "`ask_person`" not in (await host.call("ask_person", session_id=told["session_id"]))["next"]
+    async with opened() as host:
+        told = await decided(host)
+        assert "`ask_person`" in told["next"]
+        assert "`ask_person`" not in (await host.call("ask_person", session_id=told["session_id"]))["next"]
+
+
 async def test_ask_person_without_forms_says_the_same():
     async with opened() as host:
         told = await decided(host)

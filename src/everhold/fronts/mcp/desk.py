@@ -60,6 +60,7 @@ class Standing(msgspec.Struct):
     extra: dict[str, JSON] = {}
     notes: dict[str, str] = {}  # why an answer of the client's model was refused, by query id
     parent: str | None = None  # the session that waits for its end
+    asked: bool = False  # whether the person here was asked, and did not answer
 
 
 class Desk:
@@ -248,7 +249,7 @@ class Desk:
     async def ask_person(self, given: One) -> Standing:
         session_id = await self._meant(given.session_id)
         title = (await self._runtime.store.load(session_id, since=-1)).birth.title
-        return Standing(await self._runtime.status(session_id), title)
+        return Standing(await self._runtime.status(session_id), title, asked=True)
 
     # ---- what was asked for
 
@@ -263,7 +264,9 @@ class Desk:
         if isinstance(standing.status, Accepted):  # what is left to ask is told, too
             standing.status = await self._runtime.status(put.session_id)
         settled = await self.settled(standing.status, standing.title, seen=record.head.n)
-        return msgspec.structs.replace(settled, extra=standing.extra, notes=standing.notes, parent=record.birth.parent)
+        return msgspec.structs.replace(
+            settled, extra=standing.extra, notes=standing.notes, parent=record.birth.parent, asked=standing.asked
+        )
 
     async def said(self, standing: Standing, query: OpenQuery, value: Any) -> bool:
         """Hand on what a person, or the client's model, said, and whether it was an answer that counts."""
@@ -271,6 +274,7 @@ class Desk:
         if value is msgspec.UNSET:
             if not sampled:
                 standing.extra["person"] = f"{query.id} was not answered here; it stays open"
+                standing.asked = True
             return False
         by = person.who(self._context) | {"through": "sampling" if sampled else "elicitation"}
         try:

@@ -43,9 +43,17 @@ TRACEBACK: Final = 1000
 
 
 def told(
-    status: Status, *, title: str = "", option: str = "", extra: Mapping[str, JSON] | None = None
+    status: Status,
+    *,
+    title: str = "",
+    option: str = "",
+    extra: Mapping[str, JSON] | None = None,
+    asked: bool = False,
 ) -> dict[str, JSON]:
-    """A status as a tool returns it. `option` is what commands need to read this database."""
+    """A status as a tool returns it.
+
+    `option` is what commands need to read this database, `asked` whether the person here was asked already, in vain.
+    """
     shown = status_json(_for_models(status, option))
     if title:
         shown["title"] = title
@@ -55,7 +63,7 @@ def told(
     if people:
         shown["for_people"] = people
     shown |= extra or {}
-    shown["next"] = following(status, people)
+    shown["next"] = following(status, people, asked=asked)
     return shown
 
 
@@ -110,22 +118,27 @@ def command(query: OpenQuery, option: str) -> str:
 # ---- what to do now
 
 
-def following(status: Status, people: Sequence[Mapping[str, JSON]] = ()) -> str:
+def following(status: Status, people: Sequence[Mapping[str, JSON]] = (), *, asked: bool = False) -> str:
     """What to do now, in one sentence that suffices alone."""
     session = status.session_id
     match status:
         case Accepted(_, remaining):
             if not remaining:
                 return _later(session, "Your answers are kept")
-            asked = f"{remaining} more question{'s' if remaining > 1 else ''} of session {session}"
-            return f"Your answers are kept; call the everhold tool `status` with session_id {session!r} to see {asked}."
+            rest = f"{remaining} more question{'s' if remaining > 1 else ''} of session {session}"
+            return f"Your answers are kept; call the everhold tool `status` with session_id {session!r} to see {rest}."
         case Paused() if questions(status):
             return _answer(session, questions(status))
         case Paused() if people:
             typed = "; ".join(str(one["command"]) for one in people)
+            here = (
+                ""
+                if asked
+                else f" (or call the everhold tool `ask_person` with session_id {session!r} if the user is here)"
+            )
             return (
-                f"Only a person can answer this, you cannot: tell the user to type `{typed}` (or call the everhold tool"
-                f" `ask_person` with session_id {session!r} if the user is here), then call `status` with it."
+                f"Only a person can answer this, you cannot: tell the user to type `{typed}`{here}, then"
+                f" call the everhold tool `status` with session_id {session!r}."
             )
         case Paused() | Running():
             return _later(session, "The session waits for something else than you")

@@ -148,7 +148,13 @@ class Front:
             standing.status = (await desk.settled(standing.status, standing.title)).status
 
     def _standing(self, standing: Standing, child: str = "") -> types.CallToolResult:
-        shown = reply.told(standing.status, title=standing.title, option=self.house.option, extra=standing.extra)
+        shown = reply.told(
+            standing.status,
+            title=standing.title,
+            option=self.house.option,
+            extra=standing.extra,
+            asked=standing.asked,
+        )
         shown["next"] = reply.beyond(str(shown["next"]), standing.status, standing.parent, child)
         return _result(shown)
 
