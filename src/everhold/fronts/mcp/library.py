@@ -1,4 +1,4 @@
-"""Loading the protocol library without what a server does not use, so that a host does not wait for it.
+"""Loading the protocol library without what a server does not use, so that a host does not wait for it (ADR 0014).
 
 Rules
   1. Whoever says `import mcp`, before or after, gets all of it as ever.
