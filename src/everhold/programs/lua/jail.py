@@ -32,11 +32,17 @@ _CALLS: Final = {
     "memory": "11 12 25 28",
     "signals to itself, locks": "13 14 15 24 131 202 219 273 334",
     "clocks and timers": "35 36 38 96 98 100 228 229 230",
-    "who and where it is, limits, random bytes": "39 63 97 99 102 104 107 108 110 160 186 204 302 318",
+    "who and where it is, limits, random bytes": "39 63 97 99 102 104 107 108 110 160 186 204 318",
     "exit": "60 231",
 }
 #: Calls that are allowed unless an argument has one of these bits: call, argument, bits.
-_CAREFUL: Final = ((2, 1, _WRITING), (257, 2, _WRITING), (9, 2, _EXECUTABLE), (10, 2, _EXECUTABLE))
+_CAREFUL: Final = (
+    (2, 1, _WRITING),
+    (257, 2, _WRITING),
+    (9, 2, _EXECUTABLE),
+    (10, 2, _EXECUTABLE),
+    (302, 0, 0xFFFFFFFF),  # limits of any process but its own
+)
 
 
 def close_in(space: int, parent: int) -> list[str]:

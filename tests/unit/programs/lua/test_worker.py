@@ -275,7 +275,7 @@ def test_long_journals_are_cut_into_frames() -> None:
 # ---- the walls
 
 TRIES = """
-import ctypes, os, socket, subprocess, sys, threading
+import ctypes, os, resource, socket, subprocess, sys, threading
 from everhold.programs.lua import jail
 print(",".join(jail.close_in(2**30, os.getppid())))
 def tried(name, act):
@@ -293,6 +293,7 @@ tried("fork", os.fork)
 tried("thread", lambda: threading.Thread(target=print).start())
 tried("signal", lambda: os.kill(os.getppid(), 0))
 tried("memory", lambda: bytearray(2**31))
+tried("limits of others", lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE))
 tried("read", lambda: open(sys.argv[2]).read())
 """
 
