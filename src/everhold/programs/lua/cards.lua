@@ -15,7 +15,7 @@ local alc, host = ...
 local type, next, pairs, ipairs, error, tostring = type, next, pairs, ipairs, error, tostring
 local format, find, sub, byte, gsub, gmatch = string.format, string.find, string.sub, string.byte, string.gsub, string.gmatch
 local sort, concat, tointeger, floor = table.sort, table.concat, math.tointeger, math.floor
-local encode, time, setmetatable = alc.json_encode, alc.time, setmetatable
+local encode, time, setmetatable, char_len = alc.json_encode, alc.time, setmetatable, utf8.len
 local state, NULL = host.state, host.null
 
 local card = {}
@@ -29,7 +29,10 @@ local function fail(name, ...)
 end
 
 local function is_name(text)
-  return type(text) == "string" and text ~= "" and not find(text, "[/\\\0]") and not find(text, "..", 1, true)
+  if type(text) ~= "string" or text == "" or not char_len(text) then
+    return false
+  end
+  return not find(text, "[/\\\0]") and not find(text, "..", 1, true)
 end
 
 local function check_name(name, what, text)

@@ -116,7 +116,7 @@ def test_a_card_is_created_once():
     assert library.run("return alc.card.get('c').n, #alc.card.list()") == [1, 1]
 
 
-@pytest.mark.parametrize("id", ["'nothing'", "nil", "5", "'../x'", "''"])
+@pytest.mark.parametrize("id", ["'nothing'", "nil", "5", "'../x'", "''", "'\\xff'"])
 def test_get_of_nothing(id):
     assert Library().run(f"return alc.card.get({id})") is None
 
