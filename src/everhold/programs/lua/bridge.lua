@@ -3,7 +3,7 @@
 local kit = ...
 
 local type, error, select, tonumber, tointeger = type, error, select, tonumber, math.tointeger
-local format, find, ipairs, utf8_len = kit.format, string.find, ipairs, utf8.len
+local format, find, utf8_len = kit.format, string.find, utf8.len
 local alc, request, words, tostring = kit.alc, kit.request, kit.words, kit.tostring
 local raw_next, raw_pcall, unpack, caught = kit.raw_next, kit.raw_pcall, kit.unpack, kit.caught
 local null, array = kit.null, kit.array
@@ -72,10 +72,11 @@ end
 function alc.llm_batch(items)
   if type(items) ~= "table" then
     error("alc.llm_batch: items must be an array, got " .. type(items), 2)
-  elseif #items == 0 then
+  end
+  local asked, count = {}, tointeger(#items) or 0 -- a table may answer for itself with anything
+  if count < 1 then
     error("alc.llm_batch: empty items array", 2)
   end
-  local asked, count = {}, #items
   for i = 1, count do
     local item, place = items[i], (i - 1) * 6
     local opts = {}
@@ -93,15 +94,18 @@ function alc.fork(strategies, ctx, opts)
   if type(strategies) ~= "table" or #strategies == 0 then
     error("alc.fork: strategies must be a non-empty array of package names", 2)
   end
-  for _, name in ipairs(strategies) do
+  local names = {} -- read once: a table that answers for itself may say something else the next time
+  for i = 1, #strategies do
+    local name = strategies[i]
     if type(name) ~= "string" or not find(name, "^[%w_][%w_.-]*$") or find(name, "..", 1, true) then
       error(format("alc.fork: invalid strategy name '%s'", tostring(name)), 2)
     end
+    names[i] = name
   end
   opts, ctx = given(opts) or {}, given(ctx) or {}
   local aborts = opts.on_error == "abort" or opts.on_error == "fail"
   local copy = encode(ctx, "alc.fork: ctx")
-  local results = request("fork", aborts, copy, unpack(strategies, 1, #strategies))
+  local results = request("fork", aborts, copy, unpack(names))
   return decode(results, 3) -- the list, a child's table, and its stats are around what children said
 end
 

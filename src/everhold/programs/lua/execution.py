@@ -39,6 +39,8 @@ from everhold.programs.lua.vm import AGAIN, CPU, MEMORY, Vm, opening
 #: Strands that a life may have at once, and what the smallest of them may hold.
 STRANDS: Final = 64
 _LEAST: Final = 8 * 2**20
+#: Letters of an error, and of the lines where it was, that are kept.
+_LONGEST: Final = 20_000
 #: Answers that are handed over at once on replay.
 _AT_ONCE: Final = 32
 
@@ -294,8 +296,11 @@ class LuaExecution:
 
     def _run(self, strand: Strand, given: Given) -> None:
         """Let a strand go on until it waits or ends."""
-        allowed = self._seconds if not self._since else max(0.01, self._seconds - (process_time() - self._since))
-        self._listen(strand, strand.vm.go(self._at, allowed, *given))
+        allowed = self._seconds if not self._since else self._seconds - (process_time() - self._since)
+        if allowed > 0:
+            self._listen(strand, strand.vm.go(self._at, allowed, *given))
+        else:
+            self._overtime(strand, b"", b"")
 
     def _listen(self, strand: Strand, came: Given) -> None:
         """Do what a strand asks, as long as it can be answered at once."""
@@ -410,11 +415,11 @@ class LuaExecution:
             self._ended(strand.fork, strand, b'"ok":true,"result":' + result)
 
     def _failed(self, strand: Strand, said: bytes, lines: bytes) -> None:
-        words, shown = text(said), text(lines)
         self._strands.remove(strand)
         fork = strand.fork
+        words = text(said if fork is not None else said[: 4 * _LONGEST])  # a letter has four bytes at most
         if fork is None:
-            self._outcome = Raised(words[:20_000], "LuaError", shown[:20_000], self.n)
+            self._outcome = Raised(words[:_LONGEST], "LuaError", text(lines)[:_LONGEST], self.n)
         elif fork.aborts:
             for child in fork.children:
                 self._abandon(child)
@@ -424,7 +429,7 @@ class LuaExecution:
 
     def _overtime(self, strand: Strand, said: bytes, lines: bytes) -> None:
         error = Spinning(f"{self._cpu:g} s of computing")
-        self._outcome = Raised(f"Spinning: {error}", error.code, text(lines)[:20_000], self.n)
+        self._outcome = Raised(f"Spinning: {error}", error.code, text(lines)[:_LONGEST], self.n)
 
     def _ended(self, fork: Fork, child: Strand, how: bytes) -> None:
         stats = b',"stats":' + encode(child.stats) if child.stats else b""
@@ -490,9 +495,11 @@ class LuaExecution:
     # ---- what strands say
 
     def _hear(self, strand: Strand) -> None:
-        step, total, message, records, *rest = strand.vm.take()
-        for place in range(0, records * 2, 2):
-            self._record(strand, text(rest[place]), decode(rest[place + 1]))
+        more = True
+        while more:
+            more, step, total, message, records, *rest = strand.vm.take()
+            for place in range(0, records * 2, 2):
+                self._record(strand, text(rest[place]), decode(rest[place + 1]))
         if self.replaying:
             return
         if step is not None:

@@ -9,6 +9,7 @@ local format, tostring, words, null, alc = kit.format, kit.tostring, kit.words, 
 
 local KEPT = 1000 -- lines, the newest
 local LONGEST = 20000 -- bytes of a line
+local AT_ONCE = 250 -- records that the host takes: a full state has little room for that
 
 local own = {}
 local said, spoken = {}, 0
@@ -77,7 +78,7 @@ alc.log = log
 
 -- alc.stats: each value as JSON, the last one wins
 
-local recorded, records, fresh = {}, {}, {}
+local recorded, records, fresh, taken = {}, {}, {}, 0
 
 alc.stats = {}
 
@@ -123,17 +124,21 @@ local function lines(out, count)
   return count
 end
 
--- What was said since the last time: progress (step, total, message), the number of records, name and JSON of each,
--- and the lines.
+-- What was said since the last time: whether there is more, progress (step, total, message), the number of records, name
+-- and JSON of each, and the lines. Progress and lines come when there are no more records.
 function own.take()
-  local made, out, count = progress or {}, {}, 0
-  for i, name in ipairs(records) do
-    out[i * 2 - 1], out[i * 2] = name, recorded[name]
+  local made, out, count = {}, {}, 0
+  while taken < #records and count < AT_ONCE * 2 do
+    taken = taken + 1
+    out[count + 1], out[count + 2] = records[taken], recorded[records[taken]]
+    count = count + 2
   end
-  local number = #records
-  progress, records, fresh, kit.noisy = nil, {}, {}, false
-  count = lines(out, number * 2)
-  return made[1], made[2], made[3], number, unpack(out, 1, count)
+  local number, more = count // 2, taken < #records
+  if not more then
+    made, progress, records, fresh, taken, kit.noisy = progress or made, nil, {}, {}, 0, false
+    count = lines(out, count)
+  end
+  return more, made[1], made[2], made[3], number, unpack(out, 1, count)
 end
 
 return own

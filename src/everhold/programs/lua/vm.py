@@ -112,7 +112,7 @@ class Vm:
         return came
 
     def take(self) -> tuple[Any, ...]:
-        """What was said: progress (step, total, message), how many records, name and JSON of each, then lines."""
+        """What was said: whether there is more, progress (step, total, message), how many records, these, and lines."""
         self._limit(max(self._memory, self.memory) + _ROOM)
         taken: tuple[Any, ...] = self._aside(b"take")
         return taken

@@ -146,6 +146,40 @@ def test_children_together_have_the_time_of_one_advance(tmp_path: Path) -> None:
     assert life.outcome.kind == "spinning"
 
 
+def test_forks_one_after_the_other_have_the_time_of_one_advance(root: Path) -> None:
+    """Each of them is short, and there is no end of them."""
+    life = Life("while true do pcall(alc.fork, {'quick'}, {task = 'x'}) end", roots=[root], cpu=0.1)
+    life.step()
+    assert isinstance(life.outcome, Raised)
+    assert life.outcome.kind == "spinning"
+
+
+FORGED = """local reads = 0
+return setmetatable({}, {
+  __len = function() return 1 end,
+  __index = function(_, i)
+    reads = reads + 1
+    return reads == 1 and 'quick' or reads > 2 and {decode = function() return 'quick' end} or nil
+  end,
+})"""
+
+
+@pytest.mark.parametrize(
+    "names", ["{'quick', nil, {}}", "{'quick', nil, print}", "{'quick', nil, 'quick'}", "{'quick', 1}", "{{}}"]
+)
+def test_what_is_no_name_never_leaves_the_state(root: Path, names: str) -> None:
+    """Behind a hole neither."""
+    life = Life(f"return {{pcall(alc.fork, {names}, {{task = 'x'}})}}", roots=[root])
+    ok, words = life.finish()
+    assert not ok
+    assert words.startswith("alc.fork: invalid strategy name '")
+
+
+def test_a_list_that_says_something_else_each_time_is_read_once(root: Path) -> None:
+    code = f"local names = (function() {FORGED} end)() return alc.fork(names, {{task = 'x'}})"
+    assert Life(code, roots=[root]).finish() == [{"ok": True, "result": "x!", "strategy": "quick"}]
+
+
 def test_a_cancel_reaches_every_strand(root: Path) -> None:
     package(
         root,

@@ -71,6 +71,7 @@ WRONG = [
     ("alc.llm('x', {system = '\\xff'})", "alc.llm: system is not valid UTF-8"),
     ("alc.llm('x', 'y')", "alc.llm: opts must be a table, got string"),
     ("alc.llm_batch({})", "alc.llm_batch: empty items array"),
+    ("alc.llm_batch(setmetatable({'a'}, {__len = function() return 1.5 end}))", "alc.llm_batch: empty items array"),
     ("alc.llm_batch()", "alc.llm_batch: items must be an array, got nil"),
     ("alc.llm_batch({{}})", "alc.llm_batch: prompt of item 1 must be a string, got nil"),
     ("alc.llm_batch({{prompt = 'a'}, {prompt = {}}})", "alc.llm_batch: prompt of item 2 must be a string, got table"),
@@ -147,6 +148,10 @@ def test_a_batch_of_a_thousand() -> None:
     assert run("local t = {} for i = 1, 1000 do t[i] = 'p' .. i end return #alc.llm_batch(t)") == 1000
 
 
+def test_a_batch_of_items_that_say_themselves_how_many_they_are() -> None:
+    assert run("return alc.llm_batch(setmetatable({'a', 'b'}, {__len = function() return 1.0 end}))") == ["<a>"]
+
+
 # ---- what is said
 
 
@@ -206,7 +211,20 @@ def test_a_name_that_is_recorded_often_is_handed_over_once() -> None:
     code = b"for i = 1, 1000 do alc.stats.record('k', i) alc.stats.record('l' .. i % 2, i) end return 1"
     begun = opening(0.0, b"text", b"code", code, b"=code", None)
     assert vm.go(0.0, 10.0, *begun)[1] == b"done"
-    assert vm.take() == (None, None, None, 3, b"k", b"1000", b"l1", b"999", b"l0", b"1000")
+    assert vm.take() == (False, None, None, None, 3, b"k", b"1000", b"l1", b"999", b"l0", b"1000")
+
+
+def test_many_records_of_a_full_state_are_heard() -> None:
+    """They come out a few at a time: there is room for that."""
+    fill = "local t = {} pcall(function() while true do t[#t + 1] = ('x'):rep(100) .. #t end end)"
+    life = Life(
+        f"for i = 1, 20000 do alc.stats.record('k' .. i, i) end print('said') {fill} alc.llm('full') t = nil",
+        memory=12 * 2**20,
+        cpu=60.0,
+    )
+    assert [query.prompt for query in life.step().asked] == ["full"]
+    assert life.record == {f"k{i}": i for i in range(1, 20001)}
+    assert [line[2] for line in life.log] == ["said"]
 
 
 def test_progress_and_stats() -> None:
