@@ -24,7 +24,7 @@ local unprotected = debug.setmetatable
 
 local EVERY = 1000 -- instructions between two looks at the clock
 local REQUEST, DONE = function() end, function() end -- no tables: comparing those would hand them to a program's __eq
-local OVERTIME = "the program did not pause in time"
+local OVERTIME, FULL = "the program did not pause in time", "not enough memory"
 local ARRAY = { __metatable = false } -- of tables that are arrays in JSON even when they are empty
 local NULL = debug.upvalueid(function() return ARRAY end, 1) -- a light userdata, which is true
 
@@ -114,6 +114,27 @@ local function passed(name, ok, ...)
   error(problem, 2)
 end
 
+-- Call a C function that makes text, with one result or two. C takes the memory for that without a word to the collector,
+-- so that there may be none left though most of it is rubbish.
+local function made(name, native, ...)
+  local ok, text, count = raw_pcall(native, ...)
+  if not ok and text == FULL then
+    collect()
+    ok, text, count = raw_pcall(native, ...)
+  end
+  if count == nil then
+    return passed(name, ok, text)
+  end
+  return passed(name, ok, text, count)
+end
+
+-- The same as a function.
+local function maker(name, native)
+  return function(...)
+    return made(name, native, ...)
+  end
+end
+
 local function expected(position, name, wanted, value)
   error(format("bad argument #%d to '%s' (%s expected, got %s)", position, name, wanted, type(value)), 3)
 end
@@ -187,12 +208,19 @@ function env.setmetatable(t, mt)
   return t
 end
 
+function env.table.concat(t, ...)
+  if acts(t) then
+    return part("tables").concat(t, ...)
+  end
+  return made("concat", concat, t, ...)
+end
+
 function env.string.gsub(s, pattern, replacement, most)
   local kind = type(replacement)
   if kind == "function" or kind == "table" and acts(replacement) then
     return part("strings").gsub(s, pattern, replacement, most)
   end
-  return passed("gsub", raw_pcall(gsub, s, pattern, replacement, most))
+  return made("gsub", gsub, s, pattern, replacement, most)
 end
 
 -- Numbers and text have names of their own; all else is numbered, see `naming.lua`.
@@ -207,7 +235,7 @@ end
 
 function env.string.format(template, ...)
   if type(template) ~= "string" or not find(template, "%%[^%a%%]*[ps]") then -- only %p and %s name what they are given
-    return passed("format", raw_pcall(format, template, ...))
+    return made("format", format, template, ...)
   elseif find(gsub(template, "%%%%", ""), "%%[-+ #0]*%d*%.?%d*p") then -- %%p is a percent sign and a letter
     error("invalid conversion '%p' to 'format': an address would differ in each process", 2)
   end
@@ -218,7 +246,7 @@ function env.string.format(template, ...)
       values[i] = tostring(values[i])
     end
   end
-  return passed("format", raw_pcall(format, template, unpack(values, 1, values.n)))
+  return made("format", format, template, unpack(values, 1, values.n))
 end
 
 -- Nothing, repeated for ever, would take C that long.
@@ -226,7 +254,7 @@ function env.string.rep(s, n, between)
   if s == "" and (between == nil or between == "") and tointeger(n) then
     return ""
   end
-  return passed("rep", raw_pcall(rep, s, n, between))
+  return made("rep", rep, s, n, between)
 end
 
 -- alc: `llm` and `time` are here, the rest comes with its first use.
@@ -291,8 +319,9 @@ raw_setmetatable(alc, { __index = found_in("alc"), __pairs = lazy("whole", "pair
 -- What the parts get: made before tables of the program are changed.
 kit = {
   array = ARRAY, null = NULL, env = env, version = version, namespace = namespace, now = 0.0, born = 0.0, noisy = false,
-  raw_next = raw_next, raw_pcall = raw_pcall, raw_tostring = raw_tostring, raw_load = raw_load, gsub = gsub,
-  format = format, sort = table.sort, concat = concat, unpack = unpack, insert = table.insert,
+  raw_next = raw_next, raw_pcall = raw_pcall, raw_tostring = raw_tostring, raw_load = raw_load,
+  gsub = maker("gsub", gsub),
+  format = format, sort = table.sort, concat = maker("concat", concat), unpack = unpack, insert = table.insert,
   remove = table.remove, close = coroutine.close, status = coroutine.status, create = create, resume = resume,
   sethook = sethook, traceback = debug.traceback, metatable_of = metatable_of, date = os.date, yield = yield,
   randomseed = math.randomseed, setmetatable = raw_setmetatable, running = running, part = part, checked = checked,
@@ -317,8 +346,9 @@ texts.__metatable = false
 env.debug, env.dofile, env.loadfile, env.python = nil, nil, nil, nil
 loaded.coroutine, loaded.debug, loaded.io, loaded.os, loaded.package, loaded.python = nil, nil, nil, nil, nil, nil
 
-table.concat, table.insert = either("concat", concat), either("insert", kit.insert)
-table.remove, table.unpack = either("remove", kit.remove), either("unpack", unpack)
+string.lower, string.upper = maker("lower", string.lower), maker("upper", string.upper)
+table.insert, table.remove = either("insert", kit.insert), either("remove", kit.remove)
+table.unpack = either("unpack", unpack)
 table.sort, table.move = lazy("tables", "sort"), lazy("tables", "move")
 string.dump = nil
 math.randomseed = lazy("system", "randomseed")

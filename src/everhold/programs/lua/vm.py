@@ -90,10 +90,11 @@ class Vm:
 
         Returns how many were handed over, and what came of the last one: 0 if there is not room for all of them.
         """
-        size = _LITTLE + sum([len(item) for item in given if type(item) is bytes])
-        if self._raised or self.memory + size > self._memory:
+        size = sum([len(item) for item in given if type(item) is bytes])
+        if self._raised or self.memory + size + _LITTLE > self._memory:
             return 0, ()
-        self._runtime.set_max_memory(self._memory + size, total=True)  # what waits there is not the program's
+        # What waits there is not the program's, and whoever is nearly full had the room when he was asked one by one.
+        self._runtime.set_max_memory(self._memory + size + _ROOM, total=True)
         try:
             steps, *rest = self._runtime.compile(_code("along"), mode=b"b")(self._go, allowed, *given)
             came = self._failed(tuple(rest)) if rest[1] in _BAD else tuple(rest)

@@ -127,6 +127,21 @@ def test_a_full_state_takes_one_answer_after_the_other() -> None:
     assert asked == [journal[place].asked for place in places]
 
 
+@pytest.mark.parametrize("piece", [20_000, 3000])
+def test_a_state_that_fills_up_is_replayed_as_it_was(piece: int) -> None:
+    """What it dropped is no reason to fail, and the room that it had above the limit it has again."""
+    program = f"""local kept = {{}} for n = 1, 2100 do kept[n] = string.rep("x", 1000) .. n end
+      for n = 1, 990000 // {piece} do kept[#kept + 1] = string.rep("y", {piece}) .. n alc.llm("n " .. n) end"""
+    life, again = Life(program, memory=3 * 2**20), Life(program, memory=3 * 2**20)
+    life.step()
+    for n in range(990_000 // piece - 1):
+        life.step(Answer(n, "told"))
+    journal = told(life)
+    places, asked = followed(again, journal)
+    assert places[-1] == len(journal) - 1
+    assert asked[-1] == journal[-1].asked != []
+
+
 def test_the_limit_is_the_same_afterwards() -> None:
     """A program that wants too much after a replay is refused as before."""
     program = 'for n = 1, 20 do alc.llm("n " .. n) end return #string.rep("x", 3000000)'

@@ -226,6 +226,31 @@ def test_memory_is_bounded(name: str) -> None:
     assert isinstance(life.outcome, Raised), life.outcome
 
 
+MAKING = [
+    "string.rep('y', 100000 + i)",
+    "table.concat({long, i})",
+    "long:gsub('^x', i)",
+    "string.format('%s%d', long, i)",
+    "(long .. i):upper()",
+    "alc.json_encode({long, i})",
+]
+
+
+@pytest.mark.parametrize("making", MAKING)
+def test_rubbish_takes_no_room_from_text(making: str) -> None:
+    """A program that holds most of its memory may go on making text for as long as it drops it."""
+    hold = "local long, kept = string.rep('x', 100000), {} for i = 1, 1150 do kept[i] = string.rep('x', 5000) .. i end"
+    drop = f"for i = 1, 300 do for j = 1, 20 do local other = kept[j] .. i end local text = {making} end"
+    assert run(f"{hold} {drop} return #kept", memory=8 * 2**20, cpu=60.0) == 1150
+
+
+def test_a_long_error_is_cut_before_it_is_told() -> None:
+    """Each byte of it that is no text would be four letters."""
+    life = Life("error(('\\xff'):rep(5000000), 0)")
+    life.step()
+    assert life.outcome.error == "\\xff" * 5000
+
+
 def test_a_full_state_still_takes_its_answer() -> None:
     """Only the program runs against the limit; what is handed over finds room."""
     fill = "local t = {} pcall(function() while true do t[#t + 1] = ('x'):rep(1000) .. #t end end)"
