@@ -161,6 +161,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
             if self._settings is not None:
                 prepare(self._settings)
             await self.store.open()
+            self.host.open()
             self._opened = True
             resource.enter()
             self._caretaker.start(looks=self._recover)

@@ -44,11 +44,15 @@ class Hosts:
         execution: Execution = self._lua.begin(birth, meter, find)
         return execution
 
+    def open(self) -> None:
+        """Be used, also again."""
+        if self._lua is not None and self._lua.closed:
+            self._lua = None
+
     async def close(self) -> None:
-        """End the processes that were started for programs."""
+        """End the processes that were started for programs; whoever still wants one is refused."""
         if self._lua is not None:
             await self._lua.close()
-            self._lua = None
 
 
 def _of_project(find: Callable[[str, int], Any], project: str, ref: str, version: int) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from everhold.core.errors import VersionMissing
+from everhold.core.errors import VersionMissing, WorkerFailed
 from everhold.core.metrics import Metrics
 from everhold.core.session import Birth
 from everhold.programs.lua.frame import Limits
@@ -40,6 +40,7 @@ class LuaHost:
         self._find = find
         self._trusted = trusted
         self._home = Home(limits, **pool)
+        self.closed = False
 
     def begin(self, birth: Birth, meter: Metrics, find: Callable[[str, int], Any] | None = None) -> Any:
         """A life of this session's program; `find` finds it, where this session has a finder of its own."""
@@ -47,6 +48,8 @@ class LuaHost:
         if program.version != birth.version:
             raise VersionMissing(program.name, birth.version, program.version)
         if program.main is None or not self._may_run_here(program, program.main):
+            if self.closed:
+                raise WorkerFailed("the runtime was closed")
             return RemoteExecution(program, birth, meter, self._home)
         from everhold.programs.lua.execution import LuaExecution
 
@@ -56,7 +59,8 @@ class LuaHost:
         return _is_plain() and closed(main.parent if program.is_package else main, program.roots, self._trusted)
 
     async def close(self) -> None:
-        """End the workers."""
+        """End the workers. There will be no others: nobody is left who would end those."""
+        self.closed = True
         await self._home.close()
 
 

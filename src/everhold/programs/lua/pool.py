@@ -51,10 +51,15 @@ class Pool:
         self._sparing: asyncio.TimerHandle | None = None
         self._queue: deque[asyncio.Future[Worker]] = deque()
         self._dying: list[Process] = []
-        self._closed = False
+        self.closed = False
 
     async def place(self, *, alone: bool = False) -> Worker:
-        """A worker for a new life, whose turn it is now; `alone` wants one that holds nothing else."""
+        """A worker for a new life, whose turn it is now; `alone` wants one that holds nothing else.
+
+        Raises `Gone` if there is none any more: one that ends now, or all of them.
+        """
+        if self.closed:
+            raise Gone
         idle = [worker for worker in self.workers if not worker.busy and not (alone and worker.held)]
         if idle:
             chosen = min(idle, key=lambda worker: len(worker.held))
@@ -71,8 +76,8 @@ class Pool:
 
     def _has_room(self) -> bool:
         """Whether another may be started."""
-        if len(self.workers) < self._most:
-            return True
+        if self.closed or len(self.workers) < self._most:
+            return not self.closed
         now = time.monotonic()
         places = sum(not worker.is_long(now) for worker in self.workers)
         return places < self._most and len(self.workers) < CROWD * self._most
@@ -97,7 +102,7 @@ class Pool:
         try:
             return await mine
         except asyncio.CancelledError:
-            if mine.done() and not mine.cancelled():
+            if mine.done() and not mine.cancelled() and mine.exception() is None:
                 mine.result().finish()
             raise
 
@@ -121,7 +126,7 @@ class Pool:
         """A worker was killed; if somebody waits, another is started."""
         self.workers.remove(worker)
         self._dying.append(worker.process)
-        if self._closed:
+        if self.closed:
             return
         self.watch()
         if self._queue:
@@ -167,7 +172,7 @@ class Pool:
 
     def abandon(self) -> None:
         """`close`, where the loop runs no more."""
-        self._closed = True
+        self.closed = True
         for timer in (self._resting, self._sparing):
             if timer is not None:
                 timer.cancel()
@@ -180,4 +185,5 @@ class Pool:
         self._dying.clear()
         if not self.loop.is_closed():
             for waiting in self._queue:
-                waiting.cancel()
+                if not waiting.done():
+                    waiting.set_exception(Gone())

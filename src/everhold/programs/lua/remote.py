@@ -117,13 +117,15 @@ class RemoteExecution:
     async def _live(self, steps: list[Step], *, replaying: bool) -> list[Reply]:
         """Begin in some worker, and again in another if that one dies."""
         self._begun = True
-        alone = self._home.deaths(self.birth.id) > 0
+        alone, pool = self._home.deaths(self.birth.id) > 0, self._home.pool()
         deaths = failures = 0
         while deaths < DEATHS:
-            worker = await self._home.pool().place(alone=alone or deaths > 0)
             try:
+                worker = await pool.place(alone=alone or deaths > 0)
                 replies = await worker.work(self._orders(worker, steps, replaying))
             except Gone:
+                if pool.closed:  # with whoever asked for it: to begin elsewhere would leave a process to nobody
+                    raise WorkerFailed("the runtime was closed meanwhile") from None
                 continue
             except WorkerFailed:  # it did not start, or somebody killed it while it did
                 failures += 1

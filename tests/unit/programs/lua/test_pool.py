@@ -22,7 +22,7 @@ import pytest
 
 import everhold
 from everhold import Context, Finished, Runtime, program
-from everhold.core.errors import MissingExtra, Overtaken, WorkerFailed
+from everhold.core.errors import MissingExtra, Overtaken, StoreUnavailable, WorkerFailed
 from everhold.core.journal import Reply
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer
@@ -441,6 +441,43 @@ def test_each_loop_has_its_own_workers() -> None:
     second = asyncio.run(life(last=True))
     assert not set(first) & set(second)
     assert [pid for pid in (*first, *second) if is_alive(pid)] == []
+
+
+def children() -> set[int]:
+    return {
+        int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split() if is_alive(int(pid))
+    }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the children of a process")
+@pytest.mark.parametrize("database", ["memory://", "sqlite://"])
+async def test_nothing_begins_in_a_runtime_that_is_closed(database: str, tmp_path: Path) -> None:
+    """Who is under way when it closes, and who comes later, is refused: no worker is left that nobody would end."""
+    before = children()
+    spins = LuaProgram.text("while true do end")
+    where = database if database.startswith("memory") else f"sqlite:///{tmp_path}/it.db"
+    async with everhold.open(where) as runtime:
+        asked = await runtime.start(LuaProgram.text("alc.llm('x') while true do end"))
+        calls = [asyncio.create_task(runtime.answer(asked.session_id, "y"))]
+        calls += [asyncio.create_task(runtime.start(spins)) for _ in range(2)]
+        assert runtime.host._lua is not None
+        pool = pool_of(runtime.host._lua)
+        await until(lambda: sum(worker.ready and worker.busy for worker in pool.workers) >= 2)
+    for told in await asyncio.gather(*calls, return_exceptions=True):
+        assert isinstance(told, WorkerFailed | StoreUnavailable)
+    with pytest.raises(WorkerFailed, match="the runtime was closed"):
+        await runtime.start(spins)
+    assert children() - before == set()
+    async with runtime:
+        assert isinstance(await runtime.start(LuaProgram.text("return 1")), Finished)
+
+
+async def test_who_waits_for_a_worker_of_a_pool_that_closes_is_told() -> None:
+    async with hosted(most=1) as host:
+        calls = [asyncio.create_task(told(begin(host, name=f"s-{n}"), 0)) for n in range(3)]
+        await asyncio.sleep(0)
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [str(error).endswith("the runtime was closed meanwhile") for error in answers] == [True] * 3
 
 
 ORPHANS = """
