@@ -168,6 +168,13 @@ async def test_a_program_that_never_ends():
     assert "did not pause" in result["error"]
 
 
+@pytest.mark.parametrize("asks", ["alc.llm, 'x'", "finish, 1", "alc.state.get, 'x'", "alc.llm_batch, {'x', 'y'}"])
+async def test_a_program_that_asks_on_and_on_for_what_is_refused(asks):
+    """It is told a few times, and then it is ended: that is its own error too."""
+    _, result = await run(f"while true do pcall({asks}) end")
+    assert result["error"].endswith("(it was told so 16 times)")
+
+
 async def test_a_program_that_talks_too_much():
     """What is printed and returned is cut to what a model is shown; all of it is kept."""
     _, result = await run("for i = 1, 150 do print(('x'):rep(400)) end return ('y'):rep(40000)")

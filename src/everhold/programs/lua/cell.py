@@ -9,6 +9,7 @@ Rules
      packages, no files.
   2. A life that is still held goes on; one that is not is made again from what was granted. Both come to the same.
   3. An error in the program, too much time or too much talk are its own; that its worker dies twice is not.
+  4. What is refused is an error that a program may catch, but not for ever: one that asks on and on is ended.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from everhold.programs.lua.values import encode
 HELD: Final = 64
 #: How often a life that was lost is made again within one stretch.
 TRIES: Final = 3
+#: How often a program may ask for what is refused, between two of its tools.
+REFUSALS: Final = 16
 _REFUSED: Final = "a program of a tool has only tools: no models, and no durable values"
 _NO_FINISH: Final = "finish is not accepted here: return the value"
 
@@ -133,8 +136,8 @@ class _Life:
 
     async def _on(self, answers: list[Answer]) -> Stretch:
         """Go on with these answers, up to where tools are wanted or the program ends."""
-        self._printed = []
-        while True:
+        self._printed, words = [], ""
+        for _ in range(REFUSALS):
             reply = await self._execution.advance_there(self._n, self._request.at, answers, False, None)
             self._n += 1
             self._hear(reply)
@@ -149,6 +152,8 @@ class _Life:
                 return Ended(finish=[_input(reply.asked[0]).get("value")], printed=self._printed)
             words = _NO_FINISH if wish == {"finish"} else _REFUSED
             answers = [Answer(query.q, error={"code": "refused", "message": words}) for query in reply.asked]
+        self.drop()
+        return Ended(error=f"{words} (it was told so {REFUSALS} times)", printed=self._printed)
 
     def _ended(self, reply: Reply) -> Ended:
         match reply.outcome:
