@@ -9,7 +9,7 @@ import msgspec
 
 from everhold.core.errors import WorkerFailed
 from everhold.core.journal import Reply
-from everhold.programs.lua.crew import BOOT, Breach, Died, Overtime, error_of, processor
+from everhold.programs.lua.crew import BOOT, Breach, Died, Gone, Overtime, error_of, processor
 from everhold.programs.lua.frame import HEADER, Limits, Order, Told, framed, told_of
 from everhold.programs.lua.process import Process
 
@@ -34,7 +34,10 @@ class Lone:
             raise WorkerFailed("it began with something else than a greeting") from None
 
     def work(self, order: Order) -> Reply:
-        """Have one step done; raises `Died`, `Overtime` or `Breach`, after which it is of no use."""
+        """Have one step done; raises `Gone` if the execution is not held there any more.
+
+        After `Died`, `Overtime` or `Breach` it is of no use.
+        """
         self._socket.settimeout(self._limits.wall)
         try:
             self._socket.sendall(framed(order))
@@ -43,6 +46,8 @@ class Lone:
         told = self._told()
         if told.trouble is not None:
             raise error_of(told.trouble)
+        if told.gone:
+            raise Gone
         return told.replies[0]
 
     def drop(self, number: int) -> None:

@@ -93,6 +93,8 @@ class RemoteExecution:
             order.birth, order.roots, self._begun = self.birth, list(self.program.roots), True
         try:
             return self._lone.work(order)
+        except Gone:
+            raise Overtaken(self.birth.id, n) from None
         except (Died, Overtime, Breach) as error:
             self._home.forget_lone()
             return _ended(step, Poison(1) if isinstance(error, Died) else self._guilty(error))

@@ -157,6 +157,16 @@ def test_an_execution_can_be_advanced_by_those_who_block() -> None:
     assert [prompt(reply) for reply in replies] == ["question 1", "question 2", "question 3"]
 
 
+def test_those_who_block_are_told_what_is_not_held_any_more() -> None:
+    host = LuaHost(lambda ref, version: PROGRAM, lambda package: False, limits=Limits(held=1))
+    one, other = begin(host), begin(host, name="s-2")
+    for execution in (one, other):
+        assert prompt(execution.advance(0, 0.0, [], False, None)) == "question 1"
+    with pytest.raises(Overtaken):
+        one.advance(1, 0.0, [Answer(0, "a")], False, None)
+    assert prompt(other.advance(1, 0.0, [Answer(0, "a")], False, None)) == "question 2"
+
+
 def test_those_who_block_are_not_held_up_for_ever() -> None:
     host = LuaHost(lambda ref, version: PROGRAM, lambda package: False, limits=Limits(wall=2.0))
     one = begin(host, BOMB)
