@@ -355,6 +355,8 @@ TABLE = (
         'local x = ("x"):rep(1000000) for i = 1, 200 do alc.state.set("k" .. i, x .. i) end return 1',
     ),
     Attack("forks", Bite.CONFUSES, (ERROR, COMPLETED), "return alc.fork({'bomb', 'bomb'}, {}, {on_error = 'abort'})"),
+    Attack("forks for ever", Bite.HANGS, (SPINNING,), "while true do pcall(alc.fork, {'nobody'}, {}) end"),
+    Attack("forks of no names", Bite.CONFUSES, (ERROR,), "return alc.fork({'bomb', nil, {}}, {})"),
     Attack("questions", Bite.HANGS, (PAUSED,), "while true do alc.llm('one more?') end"),
     Attack("numbers", Bite.CONFUSES, (COMPLETED,), "return {0/0, 1/0, -1/0}"),
 )
