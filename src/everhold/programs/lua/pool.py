@@ -22,7 +22,7 @@ from collections import deque
 from itertools import count
 from typing import Final
 
-from everhold.core.errors import WorkerFailed
+from everhold.core.errors import EverholdError, WorkerFailed
 from everhold.programs.lua.crew import Gone, Worker
 from everhold.programs.lua.frame import Limits
 from everhold.programs.lua.process import Process
@@ -133,8 +133,20 @@ class Pool:
             self.loop.call_soon(self._replace)
 
     def _replace(self) -> None:
-        if self._queue and self._has_room():
+        if not self._queue or not self._has_room():
+            return
+        try:
             self.freed(self._start())
+        except EverholdError as error:
+            if not self.workers:  # else the next that is free serves them
+                self._refuse(error)
+
+    def _refuse(self, reason: Exception) -> None:
+        """Tell whoever waits that there is none for him."""
+        for waiting in self._queue:
+            if not waiting.done():
+                waiting.set_exception(reason)
+        self._queue.clear()
 
     # ---- the clock
 
@@ -184,6 +196,4 @@ class Pool:
             process.wait()
         self._dying.clear()
         if not self.loop.is_closed():
-            for waiting in self._queue:
-                if not waiting.done():
-                    waiting.set_exception(Gone())
+            self._refuse(Gone())

@@ -528,6 +528,23 @@ async def test_without_lupa_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch
         assert caught.value.hint == "pip install 'everhold[lua]'"
 
 
+async def test_who_waits_for_a_worker_is_told_if_no_other_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with hosted(most=1) as host:
+        await told(begin(host), 0)
+        worker = pool_of(host).workers[0]
+        await worker.turn()
+        waiting = [asyncio.create_task(told(begin(host, name=f"s-{n}"), 0)) for n in (2, 3)]
+        await asyncio.sleep(0)
+        monkeypatch.setattr(process.subprocess, "Popen", _no_process)
+        os.kill(worker.process.pid, signal.SIGKILL)
+        answers = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
+    assert [isinstance(answer, WorkerFailed) for answer in answers] == [True, True]
+
+
+def _no_process(*command: Any, **how: Any) -> None:
+    raise OSError("too many processes")
+
+
 async def test_a_worker_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_BOOT", "raise SystemExit('there is no room here')")
     async with hosted() as host:
