@@ -124,7 +124,7 @@ class RemoteExecution:
         while deaths < DEATHS:
             try:
                 worker = await pool.place(alone=alone or deaths > 0)
-                replies = await worker.work(self._orders(worker, steps, replaying))
+                replies = await self._begin(worker, steps, replaying)
             except Gone:
                 if pool.closed:  # with whoever asked for it: to begin elsewhere would leave a process to nobody
                     raise WorkerFailed("the runtime was closed meanwhile") from None
@@ -143,6 +143,13 @@ class RemoteExecution:
         if len(steps) > 1:
             raise Poison(DEATHS)
         return [_ended(steps[0], Poison(DEATHS))]
+
+    async def _begin(self, worker: Worker, steps: list[Step], replaying: bool) -> list[Reply]:
+        try:
+            return await worker.work(self._orders(worker, steps, replaying))
+        except BaseException:  # also where the caller has left
+            worker.drop(self._number)
+            raise
 
     def _settled(self, worker: Worker, steps: list[Step], replies: list[Reply]) -> list[Reply]:
         if len(replies) < len(steps) and not (replies and replies[-1].outcome):

@@ -18,11 +18,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import everhold
 from everhold import Context, Finished, Runtime, program
-from everhold.core.errors import MissingExtra, Overtaken, StoreUnavailable, WorkerFailed
+from everhold.core.errors import MissingExtra, Overtaken, StoreUnavailable, UnknownProgram, WorkerFailed
 from everhold.core.journal import Reply
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer
@@ -343,6 +344,28 @@ async def test_what_is_dropped_while_it_is_under_way_is_dropped_there_too() -> N
         one.drop()
         with pytest.raises(Overtaken):
             await starting
+        assert pool_of(host).workers[0].held == set()
+
+
+async def test_what_was_begun_for_a_caller_that_left_is_not_held() -> None:
+    async with hosted(most=1) as host:
+        starting = asyncio.create_task(told(begin(host), 0))
+        await until(lambda: bool(pool_of(host).workers) and bool(pool_of(host).workers[0].held))
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        (worker,) = pool_of(host).workers
+        assert worker.held == set()
+        assert prompt(await told(begin(host, name="s-2"), 0)) == "question 1"
+        assert len(worker.held) == 1
+
+
+async def test_what_could_not_begin_is_not_held() -> None:
+    async with hosted() as host:
+        execution = begin(host)
+        execution.birth = msgspec.structs.replace(execution.birth, program="/nowhere/init.lua:nowhere")
+        with pytest.raises(UnknownProgram):
+            await told(execution, 0)
         assert pool_of(host).workers[0].held == set()
 
 
