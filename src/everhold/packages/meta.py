@@ -19,7 +19,7 @@ MOST: Final = 200_000  # bytes of a file that are looked at
 _BEGIN: Final = re.compile(r"\bmeta\s*=\s*\{")
 #: What is opened and never closed goes to the end, so that nothing is looked at twice.
 _TOKEN: Final = re.compile(
-    r"""--\[\[.*?(?:\]\]|\Z)|--[^\n]*|\[\[(?P<long>.*?)(?:\]\]|\Z)|"(?P<double>(?:\\.|[^"\\\n])*)"|'(?P<single>(?:\\.|[^'\\\n])*)'"""
+    r"""--\[\[.*?(?:\]\]|\Z)|--[^\n]*|\[\[(?P<long>.*?)(?:\]\]|\Z)|"(?P<double>(?:\\.|[^"\\\n])*)"?|'(?P<single>(?:\\.|[^'\\\n])*)'?"""
     r"""|(?P<name>[A-Za-z_]\w*)|(?P<join>\.\.)|(?P<sign>[{}=,;\[\]()])|\s+|.""",
     re.DOTALL,
 )

@@ -47,7 +47,8 @@ def test_bytes_that_are_no_text_are_passed_over(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "unit", ["meta = {", "{", '"', "'", "[[", "--[[", "--", "\\", "a", "..", '"a" .. ', "meta=", "- ", "\n"]
+    "unit",
+    ["meta = {", "{", '"', "'", "[[", "--[[", "--", "\\", "a", "..", '"a" .. ', "meta=", "- ", "\n", '\\"', "\\'"],
 )
 def test_a_hostile_file_is_read_in_a_moment(unit, tmp_path):
     """However it is built, and however long it is."""

@@ -142,7 +142,7 @@ def _missing(name: str, folder: Path) -> Iterator[str]:
     if not tree.is_package(folder):
         yield name
         return
-    wanted = re.compile(rf"""\brequire\b\s*\(?\s*["']{re.escape(name)}\.([A-Za-z0-9_.-]+)["']""")
+    wanted = re.compile(rf"""\brequire\b\s*+(?:\(\s*+)?["']{re.escape(name)}\.([A-Za-z0-9_.-]+)["']""")
     found: set[str] = set()
     for file in sorted(folder.rglob("*.lua"))[:_MOST]:
         text = re.sub(r"--[^\n]*", "", _text(file))

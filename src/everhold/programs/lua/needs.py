@@ -16,8 +16,9 @@ from typing import Final, Protocol
 from everhold.programs.lua.look import Look, look
 from everhold.programs.lua.root import Root
 
-_COMMENT: Final = re.compile(r"--\[(=*)\[.*?\]\1\]|--[^\n]*", re.DOTALL)
-_REQUIRE: Final = re.compile(r"""\brequire\b(?:\s*\(?\s*(["'])([A-Za-z0-9_-]+)[A-Za-z0-9_./-]*\1)?""")
+# No text is looked at again and again, however it is made: what is never closed goes to the end.
+_COMMENT: Final = re.compile(r"--\[(=*+)\[.*?(?:\]\1\]|\Z)|--[^\n]*", re.DOTALL)
+_REQUIRE: Final = re.compile(r"""\brequire\b(?:\s*+(?:\(\s*+)?(["'])([A-Za-z0-9_-]++)[A-Za-z0-9_./-]*+\1)?""")
 _BY_NAME: Final = re.compile(r"\balc\s*\.\s*(fork|pipe|eval)\b")
 _seen: dict[Path, tuple[Look, frozenset[str] | None]] = {}  # what files need
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -75,6 +76,7 @@ def test_a_package_runs_here_once_it_is_trusted_and_until_it_changes(root: Path)
 GERMAN = """
 import locale, sys
 from pathlib import Path
+from time import process_time
 import everhold
 from everhold.packages.trust import trust
 from everhold.programs.lua.program import LuaProgram
@@ -160,6 +162,15 @@ def test_a_trusted_package_runs_here_if_all_that_it_needs_is_trusted(root: Path,
     trust(package(root, "other", part="return 1"))
     trust(package(root, "one", text, part="return 1"))
     assert runs_here(in_root(root, "one")) is here
+
+
+@pytest.mark.parametrize("unit", ["--[[\n", "--[==[\n", "require" + " " * 60_000, "require '" + "a" * 60_000, "alc "])
+def test_what_a_package_needs_is_read_in_a_moment(root: Path, unit: str) -> None:
+    """However its text is built, and however long it is."""
+    trust(package(root, "one", unit * (300_000 // len(unit))))
+    began = process_time()
+    runs_here(in_root(root, "one"))
+    assert process_time() - began < 10
 
 
 def test_needs_are_followed_through_others(root: Path) -> None:
