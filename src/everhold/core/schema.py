@@ -27,7 +27,7 @@ from everhold.core.errors import AnswerRefused, BadSchema, BadValue
 __all__ = ["Schema", "check", "fit", "read", "schema_of", "unfit", "usable"]
 
 _TYPED: Final = "Use a dataclass, msgspec or pydantic model, TypedDict, NamedTuple, Enum, Literal or JSON's types."
-_FENCE: Final = re.compile(r"```[\w+-]*\s*\n(.*?)\s*```", re.DOTALL)
+_FENCE: Final = re.compile(r"```[\w+-]*\s*")  # its first line
 _EXPECTED: Final = re.compile(r"(?:Expected|Input should be) (?P<expected>.+?)(?:, got (?P<got>.+))?")
 _PLACE: Final = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$(?P<where>.*)`)?", re.DOTALL)
 
@@ -91,13 +91,17 @@ def unfit(value: object, type_: Any, path: str) -> JSON:
 
 
 def _parsed(text: str, schema: dict[str, JSON]) -> JSON:
-    bare = text.strip()
-    fenced = _FENCE.fullmatch(bare)
     try:
-        value = codec.loads(fenced[1] if fenced else bare)
+        value = codec.loads(_unfenced(text.strip()))
     except BadValue:
         raise AnswerRefused("answer", describe(schema, schema), f"text that is not JSON: {show(text)}") from None
     return codec.plain(value, "answer")
+
+
+def _unfenced(text: str) -> str:
+    """What is between the fences, if it is all that was said. One pattern for it all could try for hours."""
+    first, _, rest = text.partition("\n")
+    return rest[:-3].strip() if rest.endswith("```") and _FENCE.fullmatch(first) else text
 
 
 # From a type to its schema

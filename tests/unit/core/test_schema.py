@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum, IntEnum
+from time import process_time
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Optional, TypedDict
 
 import msgspec
@@ -387,6 +388,15 @@ def test_text_that_is_not_json_is_refused_with_what_was_expected(answer):
     """Whoever answered is told the form that would have fitted."""
     with pytest.raises(AnswerRefused, match="an object with 'right', got text that is not JSON"):
         read(answer, schema_of(Verdict))
+
+
+@pytest.mark.parametrize("unit", ["\n", " ", "```", "```\n", "a", "\n```json"])
+def test_text_that_never_ends_its_fence_is_refused_in_a_moment(unit):
+    """However long it is: whoever answers holds up nobody else."""
+    began = process_time()
+    with pytest.raises(AnswerRefused):
+        read("```" + unit * (200_000 // len(unit)) + "x", schema_of(Verdict))
+    assert process_time() - began < 10
 
 
 @pytest.mark.parametrize("answer", ["\ud800", {"a": float("nan")}, {1: 2}, (1, 2), "18446744073709551616"])
