@@ -18,16 +18,17 @@ from everhold.core.errors import BadSetting
 from everhold.hooks import Plugin
 
 REDACTED: Final = "[redacted]"
-#: What looks like a secret, whatever is around it.
+#: What looks like a secret, whatever is around it. Each part has an end, so that no text is looked at again and again.
 PATTERNS: Final = (
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----",
-    r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_])*[A-Za-z0-9]{16,}\b",
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----))*+"
+    r"(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|(?=-----BEGIN ))",
+    r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_]){0,40}[A-Za-z0-9]{16,}\b",
     r"\bgh[pousr]_[A-Za-z0-9]{20,}\b",
     r"\bgithub_pat_[A-Za-z0-9_]{20,}\b",
     r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",
     r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
     r"\bAIza[A-Za-z0-9_-]{35}\b",
-    r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
+    r"\beyJ[A-Za-z0-9_-]{8,4000}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}",
     r"(?<=://)[^/\s:@]+:[^/\s:@]+(?=@)",
     r"(?i)(?<=bearer )[A-Za-z0-9._~+/-]{16,}=*",
 )
