@@ -28,8 +28,8 @@ __all__ = ["Schema", "check", "fit", "read", "schema_of", "unfit", "usable"]
 
 _TYPED: Final = "Use a dataclass, msgspec or pydantic model, TypedDict, NamedTuple, Enum, Literal or JSON's types."
 _FENCE: Final = re.compile(r"```[\w+-]*\s*")  # its first line
-_EXPECTED: Final = re.compile(r"(?:Expected|Input should be) (?P<expected>.+?)(?:, got (?P<got>.+))?")
-_PLACE: Final = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$(?P<where>.*)`)?", re.DOTALL)
+_EXPECTED: Final = re.compile(r"(?:Expected|Input should be) (.+)")
+_PLACE: Final = re.compile(r" - at `(?:key in )?\$")  # what follows, up to a last backtick, is where it is
 
 
 def schema_of(type_: Any) -> dict[str, JSON]:
@@ -69,9 +69,8 @@ def fit(value: JSON, type_: Any, path: str = "answer") -> Any:
     try:
         return msgspec.convert(value, type_, str_keys=True, dec_hook=_decoded)
     except msgspec.ValidationError as error:
-        found = _PLACE.fullmatch(str(error))
-        assert found is not None
-        raise _misfit(path + (found["where"] or ""), found["what"], "another value", type_) from None
+        what, where = _parted(str(error))
+        raise _misfit(path + where, what, "another value", type_) from None
     except TypeError as error:
         raise _unsupported(type_, error) from None
 
@@ -214,9 +213,18 @@ def _decoded(type_: Any, value: JSON) -> Any:
     return _validated(type_, value, type_.__name__)
 
 
+def _parted(message: str) -> tuple[str, str]:
+    """What does not fit, and where; a type's own words may stand in it, and the answer's in these."""
+    found = _PLACE.search(message)
+    if found is None or not message.endswith("`"):
+        return message, ""
+    return message[: found.start()], message[found.end() : -1]
+
+
 def _misfit(path: str, message: str, got: str, type_: Any) -> AnswerRefused:
     if said := _EXPECTED.fullmatch(message):
-        return AnswerRefused(path, said["expected"], said["got"] or got)
+        expected, _, other = said[1].partition(", got ")
+        return AnswerRefused(path, expected, other or got)
     return AnswerRefused(path, f"what {_name(type_)} accepts", f"an error: {message}")
 
 

@@ -399,6 +399,22 @@ def test_text_that_never_ends_its_fence_is_refused_in_a_moment(unit):
     assert process_time() - began < 10
 
 
+@pytest.mark.parametrize("words", [", got ", " - at `$", " - at `key in $x`"])
+def test_a_refusal_in_words_of_the_type_itself_is_read_in_a_moment(words):
+    """A type may say the answer again, and whoever answers may have read how refusals are written."""
+
+    class Picky(msgspec.Struct):
+        a: str
+
+        def __post_init__(self) -> None:
+            raise ValueError(f"Expected better than {self.a}")
+
+    began = process_time()
+    with pytest.raises(AnswerRefused):
+        fit({"a": words * 20_000}, Picky)
+    assert process_time() - began < 10
+
+
 @pytest.mark.parametrize("answer", ["\ud800", {"a": float("nan")}, {1: 2}, (1, 2), "18446744073709551616"])
 def test_what_cannot_be_stored_does_not_pass_the_door(answer):
     """An answer is plain JSON before it is anything else, also when it came as text."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 _SKIP: Final = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-_STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]+|\\.)*"')
+_STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\.)*+"')  # what has no end is given up at once
 _PLAIN: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null")
 #: What comes before a member, if a remark ends the line above; and after one, if nothing else stands on its line.
 _REMARK: Final = re.compile(r"//[^\n]*\n\Z")

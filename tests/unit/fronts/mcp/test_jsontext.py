@@ -121,3 +121,9 @@ def test_what_is_not_json_is_refused_with_the_line(text: str, says: str) -> None
 def test_what_holds_no_objects_is_refused(text: str) -> None:
     with pytest.raises(Malformed, match="should be an object"):
         put(text, PATH, ENTRY)
+
+
+@pytest.mark.parametrize("end", ["", "\n}", '\\"\n}'])
+def test_a_string_that_never_ends_is_found_malformed_at_once(end: str) -> None:
+    with pytest.raises(Malformed):
+        read('{"command": "' + "everhold mcp " * 1000 + end)
