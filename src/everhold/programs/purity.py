@@ -175,7 +175,14 @@ class watched:
 
 def leave() -> None:
     """Make sure that nothing advances on this thread: what was thrown may have hit the leaving itself."""
-    _mark.place.executing = None
+    swap(None)
+
+
+def swap(executing: PythonExecution | None) -> PythonExecution | None:
+    """Say what advances on this thread from now on; returns what did so far."""
+    place = _mark.place
+    before, place.executing = place.executing, executing
+    return before
 
 
 def _install() -> None:

@@ -33,12 +33,13 @@ from everhold.core.schema import fit, unfit
 from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.ports.program import Call, Program
-from everhold.programs import asyncio_parts, purity
+from everhold.programs import asyncio_parts, collector, purity
 from everhold.programs.context import PythonContext
 from everhold.programs.loop import PARKED, Future, Loop, Task
 from everhold.programs.track import Track
 
 asyncio_parts.install()
+collector.install()
 
 
 class Pending(Future):
