@@ -149,6 +149,21 @@ async def test_a_child_that_is_no_longer_waited_for():
         assert prompts(status) == ["It took too long. Why?"]
 
 
+async def test_a_child_that_is_no_longer_waited_for_is_cancelled_with_its_parent():
+    """A cancel stops a session and its children, and a child stays one when its parent gives up waiting."""
+    clock = ManualClock()
+    async with opened(clock=clock) as runtime:
+        status = await runtime.start(impatient())
+        await children_of(runtime, status.session_id)
+        clock.advance(61)
+        await runtime.wait(status.session_id, 60)
+        await runtime.cancel(status.session_id)
+        async with asyncio.timeout(60):
+            while await runtime.sessions(state=("running", "paused")):
+                await asyncio.sleep(0.001)
+        assert await runtime.inbox() == []
+
+
 async def test_a_child_that_its_parent_waits_for_cannot_be_deleted():
     """It would leave the parent waiting for ever: cancel it first."""
     async with opened() as runtime:

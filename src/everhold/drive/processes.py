@@ -102,17 +102,21 @@ class Deeds:
 
 async def processes(store: Store, session_id: SessionId, states: tuple[State, ...] = ()) -> list[tuple[Birth, State]]:
     """The processes that a session has begun, oldest first."""
+    return [found for found in await _children(store, session_id, states) if found[0].wakes]
+
+
+async def _children(store: Store, session_id: SessionId, states: tuple[State, ...]) -> list[tuple[Birth, State]]:
     found: list[tuple[Birth, State]] = []
     last: SessionId | None = None
     while page := await store.list(Filter(parent=session_id, state=states, limit=500, after=last)):
-        found += [(row.birth, row.head.state) for row in page if row.birth.wakes]
+        found += [(row.birth, row.head.state) for row in page]
         last = page[-1].birth.id
     return sorted(found, key=lambda each: (each[0].created_at, each[0].parent_query))
 
 
 async def stopped(store: Store, session_id: SessionId, at: float) -> list[Letter]:
-    """What is told to the processes of a session that is cancelled."""
-    alive = await processes(store, session_id, (State.RUNNING, State.PAUSED))
+    """What is told to the children of a session that is cancelled, also to those it waits for no more."""
+    alive = await _children(store, session_id, (State.RUNNING, State.PAUSED))
     return [Letter("cancel", f"its parent {session_id} was cancelled", at, to=birth.id) for birth, _ in alive]
 
 

@@ -93,10 +93,7 @@ class Stepper:
         """Hand over `answers` (and more), commit, and bring the live session up to date."""
         way = Way(self._now(live.head), read or [], birth, Said([], [], None, []), intake=intake)
         if cancel is not None:
-            way.letters = [
-                *self._cancelled_children(live, way.at),
-                *await processes.stopped(self._store, live.id, way.at),
-            ]
+            way.letters = await processes.stopped(self._store, live.id, way.at)
         try:
             quick = await self._hand_over(live, way, answers, fired, cancel)
             if quick:
@@ -194,9 +191,10 @@ class Stepper:
     async def end(self, live: Live, outcome: Outcome, cancel: str | None) -> Said:
         """End a session without asking its program."""
         way = Way(self._now(live.head), [], None, Said([], [], outcome, []))
-        way.letters = self._cancelled_children(live, way.at)
-        if cancel is not None:
-            way.letters += await processes.stopped(self._store, live.id, way.at)
+        if cancel is None:
+            way.letters = self._cancelled_children(live, way.at)
+        else:
+            way.letters = await processes.stopped(self._store, live.id, way.at)
         way.deliveries = [Delivery(live.head.n + 1, way.at, [], [], Notes(cancel=cancel, outcome=outcome))]
         live.fold(way.deliveries[0])
         try:
@@ -262,7 +260,7 @@ class Stepper:
         await self._store.commit(change, change.head.revision - 1)
 
     def _cancelled_children(self, live: Live, at: float) -> list[Letter]:
-        """What is told to the children of a session that is cancelled."""
+        """What is told to the children that a session waits for when it ends by no will of its own."""
         return [
             Letter("cancel", f"its parent {live.id} was cancelled", at, to=child_id(live.birth, entry))
             for entry in live.opened.values()
