@@ -106,15 +106,18 @@ class Dispatch:
         sessions.stepper.introduce = self.introduce
         self.answer_with(answerers)
 
-    def answer_with(self, answerers: Mapping[Kind, Answerer]) -> None:
-        """Who answers from now on, by the kind of query. What is open already is taken up by `adopt`."""
-        self._answerers = answerers
+    def answer_with(self, answerers: Mapping[Kind, Answerer], *, addressed: bool = False) -> None:
+        """Who answers from now on, by the kind of query; with `addressed`, also what is for somebody by name.
+
+        What is open already is taken up by `adopt`.
+        """
+        self._answerers, self._addressed = answerers, addressed
         self._sessions.stepper.answers(self.inline)
 
     def inline(self, query: Query) -> bool:
         """Whether this process answers such a query itself."""
         found = self._answerers.get(query.kind)
-        if found is None or query.to is not None:
+        if found is None or (query.to is not None and not self._addressed):
             return False
         takes = getattr(found, "takes", None)
         return takes is None or bool(takes(query))

@@ -46,7 +46,8 @@ class House(Runtime):
     def answer_with(self, answerer: Answerer | None, *, people: bool) -> None:
         """Who answers from now on: models' questions, and with `people` those for people too."""
         kinds = () if answerer is None else (Kind.LLM, *FOR_PEOPLE) if people else (Kind.LLM,)
-        self._dispatch.answer_with({kind: answerer for kind in kinds if answerer is not None})
+        found = {kind: answerer for kind in kinds if answerer is not None}
+        self._dispatch.answer_with(found, addressed=people)
         self._recorded = answerer if isinstance(answerer, Recorded) else None
 
     async def adopt(self) -> None:

@@ -81,5 +81,14 @@ def test_what_a_program_waits_for_in_vain_is_named() -> None:
         crash_everywhere(refund(order="7"), answers=ANSWERS)
 
 
+def test_questions_to_somebody_by_name_are_answered_too() -> None:
+    @eh.program
+    async def asking(ctx: eh.Context) -> str:
+        allowed = await ctx.approval("May it?", to="bob")
+        return f"{allowed} {await ctx.llm('How?', to='claude')}"
+
+    assert crash_everywhere(asking(), answers={"May it?": True, "How?": "so"}).result == "True so"
+
+
 async def test_it_works_in_an_async_test() -> None:
     assert crash_everywhere(child(), answers={"child": "here"}).result == "here"
