@@ -100,7 +100,8 @@ class _Told:
         working = {effect.q: effect for effect in record.effects}
         kept = [letter for letter in record.letters if letter.kind == "answer"]
         answered = {letter.body["q"] for letter in kept}
-        for q, entry in open_queries(record.deliveries).items():
+        opened = open_queries(record.deliveries)
+        for q, entry in opened.items():
             if q in working:
                 self._worked_on(entry, working[q].worker, working[q].since)
             elif q not in answered:
@@ -112,6 +113,8 @@ class _Told:
         for name in dict.fromkeys(letter.body["name"] for letter in record.letters if letter.kind == "signal"):
             self.because.append(f"The signal {name!r} is kept until the program receives it.")
         if record.head.due_at is not None:
+            if not opened and record.head.due_at > self._now:
+                self.because.append(f"It waits for its time, for {_span(self._now - record.head.updated_at)} so far.")
             self._due(record.head.due_at)
 
     def _open(self, entry: Opened) -> None:

@@ -113,7 +113,9 @@ def test_explain_of_an_end_says_what_one_can_still_do(cli: Cli) -> None:
     cli("run", "shop.py:fails", "--key", "f", "--answer-with", "cat")
     assert "everhold retry f" in cli("explain", "f").out
     cli("run", "shop.py:naps", "--key", "n", "--wait", "0")
-    assert "It moves by itself at" in cli("explain", "n").out
+    said = cli("explain", "n").out
+    assert "It waits for its time, for" in said
+    assert "It moves by itself at" in said
 
 
 def test_watch_follows_to_the_end(cli: Cli) -> None:
