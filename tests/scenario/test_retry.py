@@ -245,6 +245,73 @@ async def test_a_child_of_a_failed_session(ends_meanwhile):
             assert len(await mended.sessions()) == 2
 
 
+async def test_a_child_that_was_deleted_while_its_parent_was_failed():
+    """The parent can be retried, and is told that nobody knows how its child ended."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(raises_beside_child(True)())
+        while not (infos := await runtime.sessions(parent=status.session_id, state="paused")):
+            await asyncio.sleep(0.001)
+        await runtime.answer(status.session_id, "x", query_id="q-1")
+        await runtime.answer(infos[0].session_id, "of the child")
+        await runtime.delete(infos[0].session_id)
+        raises_beside_child(False)
+        async with await other(runtime) as mended:
+            end = await mended.retry(status.session_id)
+            assert end.outcome.error.endswith("was deleted: nobody knows its end")
+
+
+def raises_after(broken, verb):
+    async def body(ctx):
+        found = await verb(ctx)
+        if broken:
+            raise ValueError("broken")
+        return found
+
+    return edition(body)
+
+
+async def waits_for(ctx):
+    return await ctx.spawn(child())
+
+
+async def test_a_child_that_was_deleted_after_its_parent_was_told():
+    """What the parent was told is in its journal; nobody asks for the child again."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(raises_after(True, waits_for)())
+        while not (infos := await runtime.sessions(parent=status.session_id, state="paused")):
+            await asyncio.sleep(0.001)
+        await runtime.answer(infos[0].session_id, "of the child")
+        assert (await runtime.wait(status.session_id, 60)).state == "failed"
+        await runtime.delete(infos[0].session_id)
+        raises_after(False, waits_for)
+        async with await other(runtime) as mended:
+            assert (await mended.retry(status.session_id)).result == "of the child"
+
+
+async def begins(ctx):
+    return (await ctx.background(child())).session_id
+
+
+async def lists(ctx):
+    return await ctx.processes()
+
+
+async def tells(ctx):
+    return await ctx.tell("news")
+
+
+@pytest.mark.parametrize(("verb", "children"), [(begins, 1), (lists, 0), (tells, 0)])
+async def test_a_failure_right_after_something_about_processes(verb, children):
+    """What was done about them is not done again."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(raises_after(True, verb)())
+        assert status.state == "failed"
+        raises_after(False, verb)
+        async with await other(runtime) as mended:
+            assert (await mended.retry(status.session_id)).state == "completed"
+            assert len(await mended.sessions(parent=status.session_id)) == children
+
+
 def sleeps(broken):
     async def body(ctx):
         await ctx.sleep(60)

@@ -8,12 +8,14 @@ from hashlib import sha256
 import msgspec
 
 from everhold.core.codec import JSON
+from everhold.core.errors import ChildFailed, UnknownSession
 from everhold.core.journal import Delivery, Opened
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
-from everhold.core.query import Query, Usage
+from everhold.core.query import Answer, Query, Usage
 from everhold.core.session import Birth, Head, Seed, SessionId, State
-from everhold.core.status import Outcome, Raised, Returned
+from everhold.core.status import Outcome, Raised, Returned, Stopped
+from everhold.ports.store import Store
 
 
 def child_id(parent: Birth, entry: Opened) -> SessionId:
@@ -74,3 +76,18 @@ def child_end(birth: Birth, outcome: Outcome, cost: Usage | None = None) -> dict
         "q": q,
         "error": {"code": "child_failed", "message": words, "session_id": birth.id, "state": state},
     }
+
+
+async def end_of(store: Store, parent: Birth, entry: Opened) -> Answer | None:
+    """The answer to a `session` query, if its child has ended; one that was deleted since then has no value."""
+    session_id = child_id(parent, entry)
+    try:
+        child = await store.load(session_id)
+    except UnknownSession:
+        gone = {"message": "nobody knows its end", "session_id": session_id, "state": "was deleted"}
+        return Answer(entry.query.q, error={"code": ChildFailed.code, **gone})
+    if not child.head.ended:
+        return None
+    notes = child.deliveries[-1].notes
+    outcome = None if notes is None else notes.outcome
+    return msgspec.convert(child_end(child.birth, outcome or Stopped(""), spent(child.deliveries)), Answer)

@@ -33,7 +33,7 @@ from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, mo
 from everhold.core.status import Accepted, Finished, OpenQuery, Outcome, Paused, Running, Status, Stopped
 from everhold.drive import processes
 from everhold.drive.agent import inquiry
-from everhold.drive.child import child_end, child_id, spent
+from everhold.drive.child import child_id, end_of
 from everhold.drive.dispatch import Dispatch, fitted
 from everhold.drive.doubt import decided
 from everhold.drive.ingress import Door, Given, answerable, same_answer, settle
@@ -397,17 +397,13 @@ class Runner:
 
     async def _ended_children(self, live: Live) -> list[Answer]:
         """The ends of children that came while their parent was failed."""
-        answers = []
-        for entry in live.opened.values():
-            if entry.query.kind is Kind.SESSION:
-                child = await self._store.load(child_id(live.birth, entry))
-                if child.head.ended:
-                    answers.append(
-                        msgspec.convert(
-                            child_end(child.birth, finished(child).outcome, spent(child.deliveries)), Answer
-                        )
-                    )
-        return answers
+        children = [
+            entry
+            for entry in live.opened.values()
+            if entry.query.kind is Kind.SESSION and not processes.is_deed(entry.query)
+        ]
+        ends = [await end_of(self._store, live.birth, entry) for entry in children]
+        return [end for end in ends if end is not None]
 
     async def fork(self, session_id: str, birth: Birth, at: int | None, given: Given | None) -> Status:
         """A new session that shares this one's journal up to step `at`; with an answer, that step's is replaced."""
