@@ -312,6 +312,34 @@ async def test_a_failure_right_after_something_about_processes(verb, children):
             assert len(await mended.sessions(parent=status.session_id)) == children
 
 
+def gives_up_listening(broken):
+    async def body(ctx):
+        listens = [asyncio.create_task(ctx.receive("news", timeout=60)), asyncio.ensure_future(ctx.spawn(child()))]
+        await ctx.llm("go")
+        for task in listens:
+            task.cancel()
+        await asyncio.wait(listens)
+        if broken:
+            raise ValueError("broken")
+        return await asyncio.gather(ctx.llm("a"), ctx.llm("b"))
+
+    return edition(body)
+
+
+async def test_what_a_retry_gave_up_is_not_open_after_a_restart():
+    """It has no time at which it expires, and is not counted among what is left to answer."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(gives_up_listening(True)())
+        assert (await runtime.answer(status.session_id, "x", query_id="q-1")).state == "failed"
+        gives_up_listening(False)
+        async with await other(runtime) as mended:
+            await mended.retry(status.session_id)
+        async with await other(runtime) as later:
+            assert (await later.answer(status.session_id, "1", query_id="q-3")).remaining == 1
+            assert await later.store.next_due() is None
+            assert (await later.answer(status.session_id, "2")).result == ["1", "2"]
+
+
 def sleeps(broken):
     async def body(ctx):
         await ctx.sleep(60)

@@ -105,6 +105,12 @@ class Live:
             if notes.settled is not None:
                 self.turns = notes.settled.turn
 
+    def shut(self) -> None:
+        """Take nothing for open: what is follows anew."""
+        self.opened.clear()
+        self.expiring.clear()
+        self.inner.clear()
+
     def _leave(self, gone: list[int]) -> None:
         for q in gone:
             self.expiring.pop(q, None)
@@ -255,7 +261,7 @@ class _Replay:
         live.timer = reply.due
         live.fold(given if given is recorded else Delivery(given.n, given.at, given.answers))
         if given is not recorded:
-            live.opened.clear()
+            live.shut()  # a retry lists everything that is open again
             live.fold(recorded)
 
 

@@ -219,7 +219,7 @@ class Stepper:
         delivery = Delivery(head.n + 1, way.at, [], again, _notes(reply, False, None))
         assert delivery.notes is not None
         delivery.notes.retry = True
-        live.opened.clear()
+        live.shut()
         self._take(live, way, delivery, reply)
         way.said.asked = list(again)
         live.before = {query.q for query in again} - {query.q for query in reply.asked}
