@@ -429,9 +429,10 @@ class Failed(StateError):
     code = "failed"
     hint = "Mend the program and retry the session: every answer it has is kept."
 
-    def __init__(self, session_id: str, error: str) -> None:
+    def __init__(self, session_id: str, error: str, hint: str = hint) -> None:
         super().__init__(f"session {session_id!r} failed: {error}")
         self.session_id, self.error = session_id, error
+        self.hint = hint
 
 
 # ---- the operator's move

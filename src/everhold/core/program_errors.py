@@ -111,6 +111,7 @@ class AnswerFailed(ProgramError):
     """The answerer gave an error instead of a value; the program may catch it."""
 
     code = "answer_failed"
+    hint = "A retry hands the error over again. To have it asked again, fork before it: `everhold explain` says where."
 
     def __init__(self, message: str, kind: str = "") -> None:
         super().__init__(message)

@@ -15,7 +15,7 @@ import msgspec
 
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
-from everhold.core.errors import BadSetting, Cancelled, Failed, ManyOpenQueries, NoOpenQuery
+from everhold.core.errors import AnswerFailed, BadSetting, Cancelled, Failed, ManyOpenQueries, NoOpenQuery
 from everhold.core.log import LogEntry, Progress
 from everhold.core.metrics import Metrics
 from everhold.core.query import ANSWERABLE, Kind, Query, QueryId
@@ -188,7 +188,8 @@ class Finished(msgspec.Struct, frozen=True):
         if isinstance(outcome, Returned):
             return outcome.value
         if isinstance(outcome, Raised):
-            raise Failed(self.session_id, outcome.error)
+            hint = AnswerFailed.hint if outcome.kind == AnswerFailed.code else Failed.hint
+            raise Failed(self.session_id, outcome.error, hint)
         raise Cancelled(self.session_id, outcome.reason)
 
     @property

@@ -34,6 +34,8 @@ _RERUN = {
 }
 
 
+#: Questions that somebody answers with words.
+ANSWERED: Final = FOR_PEOPLE | {Kind.LLM}
 #: Things that wait which are told one by one.
 TOLD: Final = 5
 
@@ -90,10 +92,21 @@ class _Told:
                 self.because.append(f"It completed {ago} ago.")
             case Raised(error=error, step=step):
                 self.because.append(f"It failed {ago} ago, at step {step}: {error}")
+                self._ask_again()
                 self.moves.append(f"Mend the program, then: everhold retry {self._name}")
             case Stopped(reason=reason):
                 self.because.append(f"It was cancelled {ago} ago" + (f": {reason}" if reason else "."))
         self.moves.append(f"To go on from an earlier step: everhold fork {self._name} --at N")
+
+    def _ask_again(self) -> None:
+        """A retry hands the last answers over once more, so where one is an error the way on begins before it."""
+        failed = next(one for one in reversed(self._record.deliveries) if one.notes is None or not one.notes.retry)
+        before = open_queries(one for one in self._record.deliveries if one.n < failed.n)
+        wrong = [before[one.q].query for one in failed.answers if one.error is not None and one.q in before]
+        again = [query.id for query in wrong if _repeatable(query)]
+        if again:
+            words = f"Ask {' and '.join(again)} again, which got an error"
+            self.moves.append(f"{words}: everhold fork {self._name} --at {failed.n - 1}")
 
     def life(self) -> None:
         record = self._record
@@ -212,6 +225,11 @@ class _Told:
         if live.reworded:
             self.because.append(f"{len(live.reworded)} of its questions are worded otherwise now; the answers stand.")
         live.drop()
+
+
+def _repeatable(query: Query) -> bool:
+    """Whether to ask it again does nothing to the world that must not be done twice."""
+    return query.kind in ANSWERED or (query.kind is Kind.CALL and query.rerun is Rerun.SAFE)
 
 
 def _words(query: Query) -> str:

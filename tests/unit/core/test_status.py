@@ -335,3 +335,10 @@ def test_a_filter_object_of_the_wrong_shape_is_refused(given):
         PendingFilter.read(given)
 
     assert caught.value.reason.startswith("invalid pending_filter object: ")
+
+
+def test_a_failure_by_an_error_for_an_answer_does_not_send_people_to_a_retry():
+    """The error is kept as the answer, so a retry would meet it again."""
+    with pytest.raises(Failed) as failed:
+        _ = Finished("s-1", Raised("not logged in", kind="answer_failed"), {}).result
+    assert "fork before it" in failed.value.hint

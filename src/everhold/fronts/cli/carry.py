@@ -11,10 +11,11 @@ import click
 
 from everhold.core.errors import AnswerConflict, AnswerRefused, BadValue, QueryClosed
 from everhold.core.query import Kind
-from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Status
+from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Status
 from everhold.fronts.cli import talk
 from everhold.fronts.cli.house import House, at_terminal, me
 from everhold.fronts.cli.paper import headline, report
+from everhold.fronts.wire import aimed
 
 if TYPE_CHECKING:
     from everhold.runtime import Runtime
@@ -36,8 +37,8 @@ def carry(
         except talk.Quit:
             status = house.runtime.status(status.session_id)
     code = report(status, name, as_json=as_json, terminal=at_terminal())
-    if not isinstance(status, Finished) and not as_json:
-        _how_to_go_on(house, name)
+    if not as_json:
+        _what_next(house, status, name)
     return code
 
 
@@ -104,6 +105,20 @@ def _by_person(house: House, query: OpenQuery, name: str) -> Status:
             return house.runtime.status(query.session_id)
 
 
+def _what_next(house: House, status: Status, name: str) -> None:
+    """How to go on, unless the session has come to its end."""
+    if not isinstance(status, Finished):
+        _how_to_go_on(house, name)
+    elif isinstance(status.outcome, Raised) and not _forgets(house):
+        moves = house.runtime.explain(status.session_id).moves
+        click.secho(aimed(moves[0], house.place), dim=True, err=True)
+
+
 def _how_to_go_on(house: House, name: str) -> None:
-    again = f"everhold run -c {shlex.quote(name)}{house.place}"
-    click.secho(f"the session is kept; go on with: {again}", dim=True, err=True)
+    again = f"the session is kept; go on with: everhold run -c {shlex.quote(name)}{house.place}"
+    click.secho("the session is not kept: its database was in memory" if _forgets(house) else again, dim=True, err=True)
+
+
+def _forgets(house: House) -> bool:
+    """Whether the database ends with this command."""
+    return house.database.startswith("memory:")

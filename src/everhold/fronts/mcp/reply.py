@@ -199,6 +199,7 @@ _MOVES: Final = (
     ),
     (r": everhold (retry|explain) (.+)$", r": the tool `\1`, session_id \2"),
     (r": everhold fork (.+) --at N$", r": the tool `fork`, session_id \1, with at"),
+    (r": everhold fork (.+) --at (\d+)$", r": the tool `fork`, session_id \1, at \2"),
 )
 
 

@@ -135,3 +135,25 @@ def test_json_is_one_document(cli: Cli) -> None:
     said = cli("run", "shop.py:refund", "order=7", "--json")
     assert said.err == ""
     assert json.loads(said.out)["session_id"].startswith("s-")
+
+
+def test_who_got_an_error_for_an_answer_is_told_how_to_ask_again(cli: Cli) -> None:
+    """A retry would hand the same error over; the fork that is told of asks anew."""
+    said = cli("run", "shop.py:grades", "--key", "g", "--answer-with", "false", "-d", "g.db")
+    assert said.err.splitlines()[-1] == "Ask q-0 again, which got an error: everhold fork g --at 0 -d g.db"
+    assert cli("retry", "g", "-d", "g.db").err.splitlines()[-1] == said.err.splitlines()[-1]
+    assert cli("fork", "g", "--at", "0", "-d", "g.db").json["prompt"] == "How good?"
+
+
+def test_a_call_that_may_happen_once_is_not_proposed_again(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "once.py").write_text(
+        "import everhold\ndef pay():\n    raise OSError('down')\n"
+        "@everhold.program\nasync def once(ctx: everhold.Context) -> None:\n    await ctx.call(pay, rerun='never')\n"
+    )
+    said = cli("run", "once.py:once", "--key", "once")
+    assert said.err.splitlines()[-1] == "Mend the program, then: everhold retry once"
+
+
+def test_a_database_in_memory_is_not_said_to_be_kept(cli: Cli) -> None:
+    said = cli("run", "shop.py:grades", "-d", "memory://")
+    assert said.err.splitlines()[-1] == "the session is not kept: its database was in memory"

@@ -115,6 +115,7 @@ def test_lists_of_rows_are_one_a_line():
         ),
         ("Mend the program, then: everhold retry s-1", "Mend the program, then: the tool `retry`, session_id s-1"),
         ("Earlier: everhold fork s-1 --at N", "Earlier: the tool `fork`, session_id s-1, with at"),
+        ("Ask q-0 again: everhold fork s-1 --at 3", "Ask q-0 again: the tool `fork`, session_id s-1, at 3"),
         ("A person answers: everhold answer s-1 --query q-1", "A person answers: everhold answer s-1 --query q-1 -d x"),
         (
             "Say what it returned: everhold answer s-1 VALUE --query q-1",
