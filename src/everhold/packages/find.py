@@ -186,7 +186,7 @@ def _chosen(ref: str, found: dict[int, AnyProgram], version: int | None) -> AnyP
 
 def _by_name(name: str, programs: Sequence[str], root: Path | None, folders: Folders) -> dict[int, AnyProgram]:
     if is_path(name) or "." in name:
-        raise UnknownProgram(name, "it names a module, not a program in it", f"Add the function: {name}:NAME")
+        raise _half(name)
     listed, problems = _listed(programs, root)
     if found := _same(name, [*_named(name, listed), *_package(name, folders.own, folders)]):
         return found
@@ -203,6 +203,15 @@ def _by_name(name: str, programs: Sequence[str], root: Path | None, folders: Fol
     problem = "".join(f"; {one}" for one in broken)
     near = [one.name for one in (*known(programs, root=root, folders=folders).programs, *here)]
     raise UnknownProgram(name, f"nothing here has this name{problem}", _near(name, [*near, *strategies.NAMES]))
+
+
+def _half(name: str) -> UnknownProgram:
+    """The refusal of a place where a program may be, without the program's name."""
+    if is_path(name) and not Path(name).exists():
+        return UnknownProgram(name, f"there is no file {name}")
+    if is_path(name) and Path(name).is_dir():
+        return UnknownProgram(name, f"it is a folder without {MAIN}", f"Name a file in it: {name}/FILE.py:NAME")
+    return UnknownProgram(name, "it names a module, not a program in it", f"Add the function: {name}:NAME")
 
 
 def _hidden(name: str, problem: EverholdError) -> EverholdError:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from everhold.packages import find
+
 from .conftest import Cli
 
 NEWER = "PRAGMA user_version = 99"
@@ -37,7 +39,10 @@ MISTAKES = [
     ("run nothere.py:refund", "unknown_program", 2, "there is no file"),
     ("run shop.py", "unknown_program", 2, "name what is in it: shop.py:refund, "),
     ("run shop", "unknown_program", 2, "shop.py is a file; name what is in it: shop.py:refund, "),
-    ("run jobs/shop.py", "unknown_program", 2, "Add the function"),
+    ("run jobs/shop.py", "unknown_program", 2, "there is no file"),
+    ("run nothere.py", "unknown_program", 2, "there is no file"),
+    ("run ./shop.py", "unknown_program", 2, "name what is in it: ./shop.py:refund, "),
+    ("run .//", "unknown_program", 2, "it is a folder without init.lua"),
     ("run refund order=7", "unknown_program", 2, "Did you mean shop.py:refund?"),
     ("programs refund", "unknown_program", 2, "Did you mean shop.py:refund?"),
     ("run broken", "unknown_program", 2, "name what is in it: broken.py:NAME"),
@@ -132,11 +137,14 @@ def shop(cli: Cli) -> Cli:
     return cli
 
 
-def test_every_mistake_is_told_in_a_line_with_a_code_and_changes_nothing(shop: Cli) -> None:
+def test_every_mistake_is_told_in_a_line_with_a_code_and_changes_nothing(
+    shop: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All of them in one shop: whatever goes wrong, the next command finds everything as it was."""
     before = shop("sessions", "--json").json
     wrong = []
     for typed, code, exit_code, words in MISTAKES:
+        monkeypatch.setattr(find, "REGISTRY", {})  # a command knows nothing of what another one loaded
         said = shop(*shlex.split(typed))
         lines = said.err.splitlines()
         told = bool(lines) and lines[0].startswith("error: ") and lines[0].endswith(f"[{code}]")
