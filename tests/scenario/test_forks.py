@@ -134,8 +134,9 @@ async def test_a_fork_may_have_a_key_and_a_title():
         fork = await runtime.fork(status.session_id, key="two", title="second")
         info = (await runtime.sessions(prefix=fork.session_id))[0]
         assert (info.key, info.title, info.labels, info.origin) == ("two", "second", {"a": "b"}, status.session_id)
-        with pytest.raises(KeyConflict):
+        with pytest.raises(KeyConflict) as taken:
             await runtime.fork(status.session_id, key="one")
+        assert (taken.value.what, taken.value.hint) == ("", "Use another key.")
 
 
 async def work(name):

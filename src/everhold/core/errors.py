@@ -187,6 +187,7 @@ class KeyConflict(UsageError):
         started = f", which was started with other {what}" if what else ""
         super().__init__(f"key {key!r} belongs to session {session_id!r}{started}")
         self.key, self.session_id, self.what = key, session_id, what
+        self.hint = self.hint if what else "Use another key."
 
 
 class SessionExists(UsageError):
@@ -318,7 +319,7 @@ class BadHostFile(UsageError):
         super().__init__(f"{where} cannot be edited: {reason}")
         self.where, self.reason = where, reason
         self.hint = (
-            hint or "Nothing was changed. Mend the file, or write it yourself: everhold mcp install HOST --print"
+            hint or "Nothing was changed. Mend the file, or write it yourself: --print shows what belongs there."
         )
 
 

@@ -164,7 +164,7 @@ class MemoryStore(Lanes, Upkeep):
             if birth.key is not None:
                 holder = keys.get(birth.key) or self._keys.get(birth.key)
                 if holder is not None:
-                    raise KeyConflict(birth.key, holder, "arguments")
+                    raise KeyConflict(birth.key, holder)
                 keys[birth.key] = birth.id
             if birth.origin is not None and birth.origin not in self._sessions:
                 raise UnknownSession(birth.origin, self.where)

@@ -168,7 +168,7 @@ class Landing:
             return Overtaken(self.births[which][0].id if which else self.change_id, self.fence)
         birth = self.births[which][0]
         if why == "taken":
-            return KeyConflict(birth.key or "", read(said[2]), "arguments")
+            return KeyConflict(birth.key or "", read(said[2]))
         return UnknownSession(birth.origin or "") if why == "unknown" else Overtaken(birth.id, 0)
 
     @property
@@ -212,7 +212,7 @@ def newborn(change: Change) -> list[tuple[Birth, Head]]:
             raise Overtaken(birth.id, 0)
         ids.add(birth.id)
         if birth.key is not None and keys.setdefault(birth.key, birth.id) != birth.id:
-            raise KeyConflict(birth.key, keys[birth.key], "arguments")
+            raise KeyConflict(birth.key, keys[birth.key])
     return births
 
 

@@ -138,7 +138,7 @@ def _bear(run: Any, birth: Birth, head: Head) -> int:
     except sqlite3.IntegrityError:
         owner = run("SELECT id FROM session WHERE key = ?", (birth.key,)).fetchone()
         if owner is not None and owner[0] != birth.id:
-            raise KeyConflict(birth.key or "", owner[0], "arguments") from None
+            raise KeyConflict(birth.key or "", owner[0]) from None
         raise Overtaken(birth.id, 0) from None
     metrics = _text(head.metrics)
     values = ref, head.revision, head.state.value, head.n, head.open_from, head.due_at, head.updated_at
