@@ -51,6 +51,24 @@ def test_the_demo_holds_what_it_claims(tmp_path: Path) -> None:
     assert "none of them was asked for twice" in done.stdout
 
 
+def test_the_demo_ends_with_a_command_that_the_shell_finds(tmp_path: Path) -> None:
+    """In a clone after `make demo`, `everhold` is not on the path."""
+    done = everhold("demo", cwd=tmp_path, TMPDIR=str(tmp_path), PATH="/usr/bin:/bin")
+    typed = done.stdout.splitlines()[-1].strip()
+    looked = subprocess.run(typed, shell=True, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+    assert looked.returncode == 0, typed + looked.stderr
+    assert "completed · demo" in looked.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_full_disk_under_standard_output_is_told_in_a_line(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "everhold", "info"], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (2, "error: it cannot be written: No space left on device [usage]\n")
+
+
 def test_the_demo_needs_no_network_and_no_settings(tmp_path: Path) -> None:
     """Neither a model in the settings that is not installed nor a proxy that leads nowhere matters to it."""
     (tmp_path / "everhold.toml").write_text('llm = "anthropic:claude-sonnet-4-6"\n')

@@ -8,6 +8,7 @@ Rules
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -215,7 +216,18 @@ def _run(words: list[str], *, as_json: bool) -> int:
 
         return Exit.INTERRUPTED
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return _full(error)
         return told(error, as_json=as_json, database=_database(words))
+
+
+def _full(error: OSError) -> int:
+    """Tell on standard error that what is said has no room, as with `> file` on a full disk."""
+    from everhold.fronts.wire import Exit
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    click.secho(f"error: it cannot be written: {error.strerror} [usage]", err=True, fg="red", color=_color())
+    return Exit.USAGE
 
 
 def _database(words: Sequence[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import stat
 from collections.abc import Callable, Iterator
@@ -140,7 +141,7 @@ def _checks(found: Settings, database: str | None) -> Iterator[tuple[str, Callab
 
 def _database(found: Settings, database: str | None) -> str:
     if found.path is not None and not found.path.exists():
-        return "not made yet; the first session makes it"
+        return _unmade(found.path)
     with opened(database) as house:
         problems = house.runtime.verify()
         facts = house.stats()
@@ -149,6 +150,17 @@ def _database(found: Settings, database: str | None) -> str:
 
             raise StoreDamaged(house.database, f"{problems[0].detail} (and {len(problems) - 1} more)")
         return f"opens, is sound, format {facts.get('format', '-')}, {facts.get('bytes', 0)} bytes"
+
+
+def _unmade(path: Path) -> str:
+    """Nothing is wrong with a file that is not there yet, if it can be made."""
+    from everhold.core.errors import StoreUnavailable
+
+    folder = next(one for one in path.absolute().parents if one.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        hint = "Give this user the right to write there, or name another database: --database."
+        raise StoreUnavailable(str(path), f"nothing can be made in {folder}", hint)
+    return "not made yet; the first session makes it"
 
 
 def _private(path: Path) -> str:

@@ -146,6 +146,14 @@ def test_doctor_finds_what_is_wrong(cli: Cli) -> None:
     assert "no-such-command" in said.out
 
 
+def test_doctor_says_when_a_database_cannot_be_made(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said = cli("doctor", "-d", "file/there.db")
+    assert said.code == 1
+    assert f"cannot be opened: nothing can be made in {tmp_path / 'file'}" in said.out
+    assert "✓ database: not made yet; the first session makes it" in cli("doctor", "-d", "new/there.db").out
+
+
 def test_doctor_names_variables_that_do_nothing(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALC_SHAPE_CHECK", "1")
     said = cli("doctor")

@@ -6,6 +6,8 @@ first process ended.
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,8 +67,13 @@ def demo(folder: Path | None = None) -> Shown:
     claims = _check(folder, killed_with, kept, finished)
     shown = Shown(str(folder), (first, second), round(time.monotonic() - began, 1), claims)
     click.echo(f"\nProcesses {first} and {second}, one file, {shown.seconds:.1f} seconds. Look at it yourself:")
-    click.echo(f"  everhold show demo --database {database_in(folder)}")
+    click.echo(f"  {_command()} show demo --database {database_in(folder)}")
     return shown
+
+
+def _command() -> str:
+    """What to type for this command: its name where a shell finds it, which in a clone it does not."""
+    return "everhold" if shutil.which("everhold") else f"{shlex.quote(sys.executable)} -m everhold"
 
 
 # ---- the two processes
