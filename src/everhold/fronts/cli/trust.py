@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from everhold.core.errors import NotAllowed
+from everhold.core.errors import NotAllowed, UnknownProgram
 from everhold.fronts.cli.house import json_option, settings_of
 from everhold.fronts.cli.paper import json_out, table
 
@@ -35,7 +35,7 @@ def untrust_(package: str, as_json: bool) -> None:
     """Trust a Lua package no longer; PACKAGE as for `pkg trust`."""
     from everhold.packages.trust import untrust
 
-    place = Path(package).expanduser() if _is_path(package) else _place(package)
+    place = _place(package)
     was = untrust(place)
     if as_json:
         return json_out({"untrusted": str(place.resolve()), "was_trusted": was})
@@ -63,19 +63,19 @@ def trusted_(as_json: bool) -> None:
 
 
 def _place(package: str) -> Path:
-    """The folder or file that is meant; a name is looked up as `run` does."""
-    if _is_path(package):
-        return Path(package).expanduser()
+    """The folder or file that is meant; a name means what it does for `run`, and a folder of that name if nothing."""
     from everhold.packages.catalog import named
+    from everhold.packages.find import is_path
     from everhold.programs.lua.program import LuaProgram
 
-    program = named(package, settings_of(None))
+    if is_path(package):
+        return Path(package).expanduser()
+    try:
+        program = named(package, settings_of(None))
+    except UnknownProgram:
+        if Path(package, "init.lua").is_file():
+            return Path(package)
+        raise
     if not isinstance(program, LuaProgram) or program.main is None:
         raise NotAllowed(f"{package} is Python, and always runs here", "Only Lua packages are trusted or not.")
     return program.main.parent if program.is_package else program.main
-
-
-def _is_path(package: str) -> bool:
-    from everhold.packages.find import is_path
-
-    return is_path(package) or Path(package, "init.lua").is_file()

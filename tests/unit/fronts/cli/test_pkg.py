@@ -1,5 +1,6 @@
 """The commands of Lua packages: whom the user trusts."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,12 @@ def test_what_is_no_lua_package_cannot_be_trusted(cli: Cli, package: Path, words
     said = cli("pkg", *words.split())
     assert said.code == 2
     assert f"[{code}]" in said.err
+
+
+def test_a_name_is_the_package_that_runs_and_not_the_folder_it_was_installed_from(cli: Cli, package: Path) -> None:
+    """As after `pkg install ./panel2`: what is trusted or not is what `run panel2` starts."""
+    shutil.copytree(package, "panel2")
+    assert cli("pkg", "trust", "panel2").out == f"trusted as it is now: {package}\n"
+    assert cli("pkg", "untrust", "panel2").out == f"no longer trusted: {package}\n"
+    shutil.copytree(package, "alone")
+    assert cli("pkg", "trust", "alone").out == f"trusted as it is now: {Path('alone').resolve()}\n"
