@@ -23,7 +23,7 @@ help:
 
 setup: $(VENV)/dev.stamp ## make .venv with everhold and all the tools in it
 
-demo: $(VENV)/base.stamp ## a program that you may kill, in two minutes
+demo: $(VENV)/base.stamp ## a program is killed in the middle and goes on; half a minute the first time
 	@$(BIN)/python -m everhold demo
 
 test: setup ## everything: check, all tests, the loop on every Python found

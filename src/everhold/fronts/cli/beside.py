@@ -1,4 +1,4 @@
-"""What to type, for somebody whose words name no program: what the Python files of a folder hold is read, not run."""
+"""What to type, for somebody whose words name no program: what the files of a folder hold is read, not run."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ def beside(name: str, folder: Path) -> str:
     if (folder / place).is_file():
         found = [f"{place}:{one}" for one in _held(folder / place)]
         return f"{place} is a file; name what is in it: {', '.join(found[:20]) or f'{place}:NAME'}"
+    for lua in (f"{name}.lua", f"./{name}"):
+        if (folder / lua).is_file() or (folder / lua / "init.lua").is_file():
+            return f"Did you mean {lua}?"
     for file in sorted(folder.glob("*.py"))[:MANY]:
         if name in _held(file):
             return f"Did you mean {file.name}:{name}?"

@@ -215,8 +215,9 @@ def _details(status: Status, terminal: bool) -> None:
     from everhold.fronts.wire import status_json
 
     match status:
-        case Finished(outcome=Raised() as raised):
-            click.echo(clean(raised.traceback.rstrip()), err=True)
+        case Finished(outcome=Raised(traceback=lines)):
+            if lines.strip():  # what could not be begun has no frames
+                click.echo(clean(lines.rstrip()), err=True)
         case Finished(outcome=Stopped()):
             pass
         case Finished():

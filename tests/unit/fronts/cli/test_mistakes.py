@@ -40,6 +40,8 @@ MISTAKES = [
     ("run shop.py", "unknown_program", 2, "name what is in it: shop.py:refund, "),
     ("run shop", "unknown_program", 2, "shop.py is a file; name what is in it: shop.py:refund, "),
     ("run jobs/shop.py", "unknown_program", 2, "there is no file"),
+    ("run spoken", "unknown_program", 2, "Did you mean spoken.lua?"),
+    ("run kept", "unknown_program", 2, "Did you mean ./kept?"),
     ("run nothere.py", "unknown_program", 2, "there is no file"),
     ("run ./shop.py", "unknown_program", 2, "name what is in it: ./shop.py:refund, "),
     ("run .//", "unknown_program", 2, "it is a folder without init.lua"),
@@ -129,6 +131,9 @@ def shop(cli: Cli) -> Cli:
     )
     Path("text.db").write_text("this is not a database, but it is long enough to be taken for one" * 20)
     Path("made").mkdir()
+    Path("spoken.lua").write_text("return 1\n")
+    Path("kept").mkdir()
+    Path("kept/init.lua").write_text("return 1\n")
     cli("db", "copy", "newer.db")
     for file, statement in (("newer.db", NEWER), ("other.db", "CREATE TABLE t (x)")):
         connection = sqlite3.connect(file)
