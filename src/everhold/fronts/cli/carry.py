@@ -11,7 +11,8 @@ import click
 
 from everhold.core.errors import AnswerConflict, AnswerRefused, BadValue, QueryClosed
 from everhold.core.query import Kind
-from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Status
+from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Running, Status
+from everhold.drive.live import rebuild
 from everhold.fronts.cli import talk
 from everhold.fronts.cli.house import House, at_terminal, me
 from everhold.fronts.cli.paper import headline, report
@@ -63,6 +64,8 @@ def _carried(house: House, status: Status, *, wait: float | None, talks: bool, n
             status = house.runtime.status(status.session_id)
             continue
         if not isinstance(status, Paused) or not status.queries:
+            if wait is None and isinstance(status, Running):
+                house.ask(lambda runtime, which=status.session_id: _goes_on(runtime, which))  # type: ignore[misc]
             if wait is None and talks:
                 click.secho(headline(status, name), dim=True, err=True)
             status = house.runtime.wait(status.session_id, wait)
@@ -89,6 +92,13 @@ async def _by_model(runtime: Runtime, session_id: str) -> Status:
     """Let whoever answers here take up what was left open before."""
     await runtime._runner.pump_quietly(session_id)
     return await runtime._runner.wait(session_id, None, settled=True)
+
+
+async def _goes_on(runtime: Runtime, session_id: str) -> None:
+    """Raise why a session that nobody works on cannot go on here: to wait for it would take for ever."""
+    record = await runtime.store.load(session_id)
+    if not record.head.ended and not record.effects:
+        (await rebuild(record, runtime.host)).drop()
 
 
 def _by_person(house: House, query: OpenQuery, name: str) -> Status:

@@ -1,7 +1,10 @@
 """Running, retrying and forking from the command line."""
 
 import json
+import sys
 from pathlib import Path
+
+from everhold.ports.program import REGISTRY
 
 from .conftest import Cli
 
@@ -157,3 +160,16 @@ def test_a_call_that_may_happen_once_is_not_proposed_again(cli: Cli, tmp_path: P
 def test_a_database_in_memory_is_not_said_to_be_kept(cli: Cli) -> None:
     said = cli("run", "shop.py:grades", "-d", "memory://")
     assert said.err.splitlines()[-1] == "the session is not kept: its database was in memory"
+
+
+def test_going_on_without_the_program_is_refused_and_waits_for_nobody(cli: Cli) -> None:
+    """An answer was accepted meanwhile, so nothing is open, and nothing here can move the session."""
+    cli("run", "shop.py:grades", "--key", "g")
+    Path("shop.py").rename("gone.txt")
+    for name in [name for name in sys.modules if name.startswith("shop_")]:
+        del sys.modules[name]
+    for key in [key for key in REGISTRY if "shop.py:" in key[0]]:
+        del REGISTRY[key]
+    assert cli("answer", "g", "7").err.startswith("accepted · g")
+    said = cli("run", "-c", "g")
+    assert (said.code, said.err.splitlines()[0].endswith("[unknown_program]")) == (2, True)
