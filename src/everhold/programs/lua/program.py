@@ -51,6 +51,9 @@ class LuaProgram(Program[..., Any]):
         self.__doc__ = None
         self.__module__ = "lua"
         self.main: Path | None = None if ref == TEXT else Path(place)
+        self.is_text = self.main is None
+        #: Whether it is a module found by its name, and not a file of its own.
+        self.is_package = self.main is not None and _is_package(self.main, name)
         given = tuple(roots)
         self.is_alone = not given  # nobody said where it finds what it requires: a runtime says it
         self.roots: tuple[str, ...] = _roots(self.main, name, given)
@@ -85,15 +88,6 @@ class LuaProgram(Program[..., Any]):
         if program.main is not None and not program.main.is_file():
             raise UnknownProgram(ref, f"there is no file {program.main}", "Put it back, or install the package.")
         return program
-
-    @property
-    def is_text(self) -> bool:
-        return self.main is None
-
-    @property
-    def is_package(self) -> bool:
-        """Whether it is a module found by its name, and not a file of its own."""
-        return self.main is not None and _is_package(self.main, self.name)
 
     @property
     def body(self) -> Any:  # type: ignore[override]
