@@ -190,7 +190,7 @@ def test_lua_text_is_found_by_its_stored_reference(here):
         ("nowhere", "nothing here has this name"),
         ("missing.lua", "there is no file {here}/missing.lua"),
         ("gone/init.lua:gone", "there is no file {here}/gone/init.lua"),
-        ("../secret", "it names a module, not a program in it"),
+        ("../secret", "there is no file {here.parent}/secret"),
         ("", "nothing here has this name"),
         ("a\0b", "nothing here has this name"),
         ("de bate", "nothing here has this name"),
