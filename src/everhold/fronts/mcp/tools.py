@@ -9,6 +9,7 @@ Rules
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -271,8 +272,7 @@ BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
 def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
     """The arguments of a call as the tool's struct; raises `BadRequest`."""
-    fields = tool.takes.__struct_fields__
-    optional = {field.name for field in msgspec.structs.fields(tool.takes) if field.default is None}
+    fields, optional = tool.takes.__struct_fields__, _optional(tool.takes)
     given = {
         name: value
         for name, value in (arguments or {}).items()
@@ -292,6 +292,12 @@ def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
     if wait is not None and not 0 <= wait <= LONGEST:
         raise BadRequest(tool.name, f"wait should be between 0 and {LONGEST:.0f} seconds, got {wait}")
     return found
+
+
+@cache
+def _optional(takes: type[msgspec.Struct]) -> frozenset[str]:
+    """The parameters of a tool that it would do without. To look at a struct's fields takes longer than a whole call."""
+    return frozenset(field.name for field in msgspec.structs.fields(takes) if field.default is None)
 
 
 def _listed(answers: Any) -> Any:
