@@ -49,6 +49,7 @@ Given = tuple[Any, ...]
 
 class LuaExecution:
     remote = False
+    keep = None  # answers from outside are written down as they are
 
     def __init__(
         self,
