@@ -296,7 +296,7 @@ def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
 
 @cache
 def _optional(takes: type[msgspec.Struct]) -> frozenset[str]:
-    """The parameters of a tool that it would do without. To look at a struct's fields takes longer than a whole call."""
+    """The parameters that a tool would do without. To look at them takes longer than the rest of a call."""
     return frozenset(field.name for field in msgspec.structs.fields(takes) if field.default is None)
 
 
