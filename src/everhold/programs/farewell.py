@@ -7,13 +7,11 @@ about such a one when it is freed.
 
 from __future__ import annotations
 
-import gc
 import sys
 import warnings
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import Context, copy_context
-from types import AsyncGeneratorType
+from contextvars import Context
 from typing import Any, Final
 
 #: Times a coroutine is asked to end: once for every `await` in its `finally` blocks.
@@ -43,28 +41,9 @@ def close(coro: Any, context: Context) -> None:
 
 
 def _awaited(coro: Any) -> Any:
-    """The coroutine in which another one waits, if it is not closed already; async generators lie between them."""
-    inner = coro if type(coro) in _STEPS else getattr(coro, "cr_await", None)
-    while type(inner) in _STEPS:  # none of these says what it holds
-        held = [found for found in gc.get_referents(inner) if type(found) in _STEPS]
-        inner = held[0] if held else None
-        if type(inner) is AsyncGeneratorType:
-            inner = inner.ag_await
+    """The coroutine in which another one waits, if it is not closed already."""
+    inner = getattr(coro, "cr_await", None)
     return inner if getattr(inner, "cr_frame", None) is not None else None
-
-
-def finish(agen: Any) -> None:
-    """End an async generator that its program let go of: what it awaits on its way out does not come back."""
-    coro = _leave(agen)
-    try:
-        coro.send(None)
-    except BaseException:  # it has ended, one way or another
-        return
-    close(coro, copy_context())
-
-
-async def _leave(agen: Any) -> None:
-    await agen.aclose()
 
 
 def bury() -> None:
@@ -94,31 +73,18 @@ def _say_nothing(coro: object) -> None:
     pass
 
 
-async def _numbers() -> AsyncGenerator[None, None]:
-    yield
-
-
-def _steps() -> frozenset[type]:
-    """The types of an async generator and of what one awaits of it."""
-    agen: Any = _numbers()
-    awaited = [agen.asend(None), agen.aclose(), anext(_numbers(), None)]
-    for step in awaited:
-        step.close()
-    return frozenset(map(type, [agen, *awaited]))
-
-
-_STEPS: Final = _steps()
-
-
 def _references() -> int:
     """How many references a finalizer sees when the last one outside has gone; it differs between Pythons."""
     seen: list[int] = []
+
+    async def numbers() -> Any:
+        yield
 
     def finalize(agen: Any) -> None:
         seen.append(sys.getrefcount(agen))
 
     async def leave() -> None:
-        async for _ in _numbers():
+        async for _ in numbers():
             break
 
     before = sys.get_asyncgen_hooks()

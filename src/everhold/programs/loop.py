@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from everhold.core.errors import ForeignCall, ForeignWake, Spinning
 from everhold.programs.caller import close_unstarted, refusal
-from everhold.programs.farewell import LAST, bury, close, finish, silence
+from everhold.programs.farewell import LAST, bury, close, silence
 
 log = logging.getLogger("everhold.program")
 
@@ -304,7 +304,10 @@ class Loop(asyncio.AbstractEventLoop):
             self._finalized += 1
             Task(agen.aclose(), self, f"~{self._finalized}", copy_context())
             return
-        finish(agen)
+        try:
+            agen.aclose().send(None)
+        except BaseException:  # dropping is silent
+            pass
 
     # ---- letting go
 

@@ -83,62 +83,6 @@ def test_a_program_that_waits_deep_down() -> None:
     dropped(program)
 
 
-async def _asking(ctx: Any) -> None:
-    try:
-        await ctx.llm("a")
-    finally:
-        await ctx.llm("on leaving")
-
-
-async def _steps(ctx: Any) -> AsyncIterator[int]:
-    try:
-        await _asking(ctx)
-        yield 1
-    finally:
-        await _asking(ctx)
-
-
-async def _loops(ctx: Any) -> None:
-    try:
-        async for _ in _steps(ctx):
-            await _asking(ctx)
-    finally:
-        await _asking(ctx)
-
-
-async def _nests(ctx: Any) -> None:
-    async def outer() -> AsyncIterator[int]:
-        async for step in _steps(ctx):
-            yield step
-
-    await _loops(ctx)
-    async for _ in outer():
-        await _asking(ctx)
-
-
-async def _takes_the_next(ctx: Any) -> None:
-    await anext(_steps(ctx), None)
-    await _asking(ctx)
-
-
-async def _enters(ctx: Any) -> None:
-    async with asynccontextmanager(_steps)(ctx):
-        await _asking(ctx)
-
-
-@pytest.mark.parametrize("answers", range(4))
-@pytest.mark.parametrize("program", [_loops, _nests, _takes_the_next, _enters])
-def test_a_coroutine_in_which_an_async_generator_waits_is_closed_first(program: Any, answers: int) -> None:
-    """Whatever lies between it and the program: what asks on leaving is asked once more to leave, and goes."""
-    before = len(UNDEAD)
-    life = Life(program)
-    life.go()
-    for q in range(answers):
-        assert life.go(Answer(q, "yes")).outcome is None
-    life.drop()
-    assert len(UNDEAD) == before
-
-
 def test_finally_blocks_run_innermost_first() -> None:
     heard = []
 
