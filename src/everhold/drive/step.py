@@ -320,7 +320,7 @@ class Stepper:
         else:
             head.open_from = open_from(opened, head.n)
             head.due_at = live.due() if live.expiries else live.timer
-            busy = live.working or any(letter.kind != "signal" for letter in live.letters)
+            busy = live.working or (live.letters and any(letter.kind != "signal" for letter in live.letters))
             head.state = State.RUNNING if busy else State.PAUSED
         if way.values is not None:
             change.writes = way.values.writes()
@@ -365,7 +365,7 @@ class Stepper:
 
     def _durable(self, change: Change, said: Said) -> bool:
         """Whether this commit must survive power loss, whatever the store does with others."""
-        if any(query.rerun is not Rerun.SAFE for query in said.dispatch):
+        if said.dispatch and any(query.rerun is not Rerun.SAFE for query in said.dispatch):
             return True
         if self._level != "mixed":
             return False

@@ -34,9 +34,13 @@ log = logging.getLogger("everhold")
 
 FILE: Final = "trust.json"
 
-_read_marks: dict[str, tuple[Look, list[Mark]]] = {}  # what was read, by what the file system said of the file
-_fingerprints: dict[str, tuple[dict[str, Look], str]] = {}
+_read_marks: dict[str, tuple[Look, Marks]] = {}  # what was read, by what the file system said of the file
+_fingerprints: dict[str, tuple[Look | dict[str, Look], str]] = {}
 _places: dict[str, tuple[Look, str]] = {}
+
+
+#: The fingerprints of what is trusted, by path.
+Marks = dict[str, str]
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -51,22 +55,21 @@ class _Marks(msgspec.Struct):
     format: int = 1
 
 
-def trusted(package: Path, there: os.stat_result | None = None) -> bool:
-    """Whether the user vouched for this package (its folder, or its only file) as it is now.
-
-    `there` is what the file system says of it, where somebody has asked already.
-    """
+def trusted(package: str | Path) -> str:
+    """The fingerprint of a package (its folder, or its only file) if the user vouched for it as it is now, else ""."""
     try:
         found = _read(_file())
     except (BadSetting, OSError) as error:
         log.warning("no package is trusted: %s", error)
-        return False
+        return ""
+    place = str(package)
     try:
-        there = there or os.stat(package)
-        path = _real(str(package), look(there))
-        return any(mark.path == path and fingerprint(path, there) == mark.digest for mark in found)
+        there = os.stat(place)
+        path = _real(place, look(there))
+        digest = found.get(path)
+        return digest if digest is not None and fingerprint(path, there) == digest else ""
     except (NotAllowed, OSError):
-        return False
+        return ""
 
 
 def trust(package: Path) -> Mark:
@@ -74,9 +77,10 @@ def trust(package: Path) -> Mark:
     path = package.resolve()
     if not (path / "init.lua").is_file() and not (path.suffix == ".lua" and path.is_file()):
         raise UnknownProgram(str(package), "it is neither a folder with an init.lua nor a .lua file")
-    mark = Mark(str(path), fingerprint(path))
+    mark = Mark(str(path), fingerprint(str(path)))
     with _changing() as marks:
-        marks[:] = [*(other for other in marks if other.path != mark.path), mark]
+        marks.pop(mark.path, None)
+        marks[mark.path] = mark.digest
     return mark
 
 
@@ -84,37 +88,33 @@ def untrust(package: Path) -> bool:
     """Vouch no longer; returns whether there was a mark."""
     path = str(package.resolve())
     with _changing() as marks:
-        before = len(marks)
-        marks[:] = [mark for mark in marks if mark.path != path]
-        return len(marks) < before
+        return marks.pop(path, None) is not None
 
 
 def marks() -> list[tuple[Mark, bool]]:
     """All marks by path, each with whether it still fits its files."""
-    return [(mark, trusted(Path(mark.path))) for mark in sorted(_read(_file()), key=lambda mark: mark.path)]
+    return [(Mark(path, digest), trusted(path) != "") for path, digest in sorted(_read(_file()).items())]
 
 
-def fingerprint(path: str | Path, there: os.stat_result | None = None) -> str:
-    """One fingerprint of all files of a package; raises `NotAllowed` for links that leave it; `there` as above."""
-    path, now = os.fspath(path), time.time_ns()
-    files = _looked_at(path, there or os.stat(path))
+def fingerprint(path: str, there: os.stat_result | None = None) -> str:
+    """One fingerprint of all files of a package; raises `NotAllowed` for links that leave it.
+
+    `there` is what the file system says of it, where somebody has asked already.
+    """
+    there = there or os.stat(path)
+    seen = dict(_files(path, path, "")) if stat.S_ISDIR(there.st_mode) else look(there)
     known = _fingerprints.get(path)
-    if known is not None and known[0] == files:
+    if known is not None and known[0] == seen:
         return known[1]
-    whole, root = sha256(), path if os.path.isdir(path) else os.path.dirname(path)
+    now = time.time_ns()
+    root, files = (path, seen) if isinstance(seen, dict) else (os.path.dirname(path), {os.path.basename(path): seen})
+    whole = sha256()
     for name in sorted(files, key=lambda name: name.split("/")):
         text = Path(root, name).read_bytes()
         whole.update(f"{name}\0{len(text)}\0".encode() + text)
-    if all(is_settled(seen, now) for seen in files.values()):
-        _fingerprints[path] = files, whole.hexdigest()
+    if all(is_settled(file, now) for file in files.values()):
+        _fingerprints[path] = seen, whole.hexdigest()
     return whole.hexdigest()
-
-
-def _looked_at(path: str, there: os.stat_result) -> dict[str, Look]:
-    """What the file system says of each file of a package, by its name there."""
-    if not stat.S_ISDIR(there.st_mode):
-        return {os.path.basename(path): look(there)}
-    return dict(_files(path, path, ""))
 
 
 def _files(package: str, folder: str, prefix: str) -> Iterator[tuple[str, Look]]:
@@ -148,59 +148,60 @@ def _real(path: str, seen: Look) -> str:
 # ---- the file
 
 
-def _file() -> Path:
+def _file() -> str:
     return _in(home())
 
 
 @lru_cache(maxsize=8)
-def _in(folder: Path) -> Path:
-    return folder / FILE
+def _in(folder: Path) -> str:
+    return str(folder / FILE)
 
 
-def _read(file: Path) -> list[Mark]:
-    """The marks in it; raises `BadSetting` if it cannot be relied on."""
-    place, now = str(file), time.time_ns()
+def _read(place: str) -> Marks:
+    """The marks in a file; raises `BadSetting` if it cannot be relied on."""
     known = _read_marks.get(place)
     try:
         if known is not None and known[0] == look(os.stat(place)):
             return known[1]
-        with file.open("rb") as source:
+        now = time.time_ns()
+        with open(place, "rb") as source:
             seen = look(os.fstat(source.fileno()))
             text = source.read()
     except FileNotFoundError:
-        return []
+        return {}
     except OSError as error:
         raise BadSetting(place, f"it cannot be read: {error.strerror}") from None
     _, _, mode, owner, *_ = seen
     if mode & (stat.S_IWGRP | stat.S_IWOTH) or owner not in (os.getuid(), 0):
-        raise BadSetting(place, f"others may write it; look at it, then chmod 600 {file}")
+        raise BadSetting(place, f"others may write it; look at it, then chmod 600 {place}")
     marks = _decoded(place, text)
     if is_settled(seen, now):
         _read_marks[place] = seen, marks
     return marks
 
 
-def _decoded(place: str, text: bytes) -> list[Mark]:
+def _decoded(place: str, text: bytes) -> Marks:
     try:
         marks = msgspec.json.decode(text, type=_Marks)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise BadSetting(place, f"it is damaged ({error}); remove it and trust your packages again") from None
     if marks.format != 1:
         raise BadSetting(place, f"it has format {marks.format}, which a newer everhold wrote")
-    return marks.packages
+    return {mark.path: mark.digest for mark in marks.packages}
 
 
 @contextmanager
-def _changing() -> Iterator[list[Mark]]:
+def _changing() -> Iterator[Marks]:
     """The marks, to be changed in place and written back; nobody else changes them meanwhile."""
-    file = _file()
+    file = Path(_file())
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(os.open(file.parent / f".{FILE}.lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = list(_read(file))
+        found = dict(_read(str(file)))
         yield found
         fresh = file.with_name(f".{FILE}.new")
-        text = json.dumps({"format": 1, "packages": msgspec.to_builtins(found)}, indent=1, ensure_ascii=False)
+        packages = [{"path": path, "digest": digest} for path, digest in found.items()]
+        text = json.dumps({"format": 1, "packages": packages}, indent=1, ensure_ascii=False)
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as target:
             target.write(text + "\n")
             target.flush()

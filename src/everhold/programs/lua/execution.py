@@ -60,7 +60,7 @@ class LuaExecution:
         memory: int = MEMORY,
         cpu: float = CPU,
         again: float = AGAIN,
-        allowed: Callable[[Path], bool] | None = None,
+        allowed: Callable[[Path], object] | None = None,
     ) -> None:
         self.program = program
         self.birth = birth
@@ -75,8 +75,9 @@ class LuaExecution:
         self._ctx = program.ctx(birth.args)
         self._budget = birth.budget
         self._own: Metrics | None = None  # what is counted here, for a budget that only the ctx names
-        if birth.budget is None and (named := Budget.read(self._ctx.get("budget"))) is not None:
-            self._budget, self._own = named, Metrics()
+        if birth.budget is None and "budget" in self._ctx:
+            self._budget = Budget.read(self._ctx["budget"])
+            self._own = None if self._budget is None else Metrics()
         self._at = birth.created_at
         self._since = 0.0  # when this advance began, in seconds of CPU, if somebody has to know
         self._seed = ""
@@ -223,21 +224,23 @@ class LuaExecution:
     def _begin(self) -> None:
         program = self.program
         given: tuple[bytes, bytes, bytes | None, bytes | None]
+        mode = b"t"
         if program.is_text:
             code: str = self.birth.args["code"]
             given = (b"text", b"code", reader.cleaned(code.encode()), b"=code")
         elif program.is_package:
             given = (b"package", program.name.encode(), None, None)
         else:
-            given = (b"file", program.name.encode(), self._main(), f"@{program.name}.lua".encode())
+            main = self._main()
+            given, mode = (b"file", program.name.encode(), main.code, f"@{main.title}".encode()), main.mode or b"t"
         own = self._ctx.get("_ns")
         root = self._strand("0", own if isinstance(own, str) else "default", self._memory, None, program.name, 0)
-        self._ready.append((root, opening(self.birth.created_at, *given, *handed(self._ctx))))
+        self._ready.append((root, opening(self.birth.created_at, *given, *handed(self._ctx), mode=mode)))
 
-    def _main(self) -> bytes:
+    def _main(self) -> reader.Source:
         assert self.program.main is not None
         try:
-            return reader.source(self.program.main)
+            return reader.source(self.program.main, f"{self.program.name}.lua")
         except OSError as error:
             raise UnknownProgram(self.program.ref, f"{self.program.main} cannot be read: {error.strerror}") from None
 
@@ -250,8 +253,10 @@ class LuaExecution:
     def _reseed(self) -> None:
         """A fork of a session has dice of its own from its fork point on."""
         seeds = self.birth.seeds
-        seed = next(entry.seed for entry in reversed(seeds) if self.n >= entry.since)
-        self._until = min((entry.since for entry in seeds if entry.since > self.n), default=inf)
+        seed, self._until = seeds[0].seed, inf
+        if len(seeds) > 1:
+            seed = next(entry.seed for entry in reversed(seeds) if self.n >= entry.since)
+            self._until = min((entry.since for entry in seeds if entry.since > self.n), default=inf)
         if seed != self._seed:
             self._seed = seed
             for strand in self._strands:
@@ -387,8 +392,8 @@ class LuaExecution:
         if found is None:
             place = name.replace(b".", b"/")
             return True, None, b"\n\tno file '%s.lua' or '%s/init.lua' in the package folders" % (place, place)
-        where = found[1].encode()
-        return True, found[0], where, b"@" + where
+        where = found.title.encode()
+        return True, found.code, where, b"@" + where, found.mode or b"t"
 
     def _fork(self, strand: Strand, aborts: bool, ctx: bytes, *names: bytes) -> Given | None:
         if self._cancelled:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import locale
 from collections.abc import Callable
-from pathlib import Path
+from functools import lru_cache
 from typing import Any, Final
 
 from everhold.core.errors import VersionMissing, WorkerFailed
@@ -47,7 +47,7 @@ class LuaHost:
         program: LuaProgram = (find or self._find)(birth.program, birth.version)
         if program.version != birth.version:
             raise VersionMissing(program.name, birth.version, program.version)
-        if program.main is None or not self._may_run_here(program, program.main):
+        if not self._may_run_here(program):
             if self.closed:
                 raise WorkerFailed("the runtime was closed")
             return RemoteExecution(program, birth, meter, self._home)
@@ -55,8 +55,10 @@ class LuaHost:
 
         return LuaExecution(program, birth, meter, memory=self._home.limits.memory, allowed=self._trusted)
 
-    def _may_run_here(self, program: LuaProgram, main: Path) -> bool:
-        return _is_plain() and closed(main.parent if program.is_package else main, program.roots, self._trusted)
+    def _may_run_here(self, program: LuaProgram) -> bool:
+        if program.is_text or not _is_plain(locale.setlocale(locale.LC_ALL)):
+            return False
+        return closed(program.home, program.roots, self._trusted)
 
     async def close(self) -> None:
         """End the workers. There will be no others: nobody is left who would end those."""
@@ -64,8 +66,9 @@ class LuaHost:
         await self._home.close()
 
 
-def _is_plain() -> bool:
-    """Whether Lua in this process is Lua as it is everywhere."""
+@lru_cache(maxsize=8)
+def _is_plain(_now: str) -> bool:
+    """Whether Lua in this process is Lua as it is everywhere, with what is chosen now."""
     letters = locale.setlocale(locale.LC_CTYPE)  # chosen by the environment, too; in UTF-8 a byte is no letter
     if letters not in _PLAIN and not letters.lower().endswith(("utf-8", "utf8")):
         return False

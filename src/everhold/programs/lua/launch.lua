@@ -1,10 +1,10 @@
 -- The beginning of a life: what it is needed for is over with the program's first line, and then it is gone.
 -- A chunk of the sandbox: it gets the kit, `how` ("text", "file" or "package"; of a package there is no source, it is
--- required), the name, the source and its title, and the ctx as JSON, or as names and plain values. It returns the coroutine
--- of the program.
+-- required), the name, the source, its title and its mode ("t" for text, "b" for what we compiled), and the ctx as JSON, or
+-- as names and plain values. It returns the coroutine of the program.
 
-local kit, how, name, source, title, json = ...
-local given = { select(7, ...) }
+local kit, how, name, source, title, mode, json = ...
+local given = { select(8, ...) }
 
 local function run(module, ctx)
   if type(module) ~= "table" or module.run == nil then
@@ -30,7 +30,7 @@ function launch()
   if how == "package" then
     return run(kit.part("modules").require(name), ctx)
   end
-  local chunk, problem = kit.raw_load(source, title, "t", kit.env)
+  local chunk, problem = kit.raw_load(source, title, mode, kit.env)
   source = nil
   if not chunk then
     error(problem, 0)
@@ -43,7 +43,17 @@ function launch()
   return value
 end
 
+-- The result as JSON. What is written as it stands needs no more of our Lua for that.
+local function written(value)
+  local kind = math.type(value) or type(value)
+  if kind == "integer" or kind == "boolean" then
+    return kit.raw_tostring(value)
+  elseif kind == "string" and utf8.len(value) and not string.find(value, '[%c"\\]') then
+    return '"' .. value .. '"'
+  end
+  return kit.part("json").encode(value, "the result")
+end
+
 return kit.create(function()
-  local value = launch()
-  return kit.DONE, kit.part("json").encode(value, "the result")
+  return kit.DONE, written(launch())
 end)

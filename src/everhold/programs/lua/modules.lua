@@ -11,11 +11,11 @@ for _, name in ipairs({ "coroutine", "io", "math", "os", "string", "table", "utf
 end
 
 local function searched(name)
-  local source, where, title = kit.request("require", name)
+  local source, where, title, mode = kit.request("require", name)
   if not source then
     error(format("module '%s' not found:\n\tno field package.preload['%s']%s", name, name, where), 3)
   end
-  local loader, problem = kit.raw_load(source, title, "t", env)
+  local loader, problem = kit.raw_load(source, title, mode, env)
   if not loader then
     error(format("error loading module '%s' from file '%s':\n\t%s", name, where, problem), 3)
   end

@@ -6,49 +6,40 @@ need anything. What a text hides from this reading is refused when it is require
 
 from __future__ import annotations
 
-import os
 import re
-import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from everhold.programs.lua.look import Look, look
 from everhold.programs.lua.root import Root
 
 # No text is looked at again and again, however it is made: what is never closed goes to the end.
 _COMMENT: Final = re.compile(r"--\[(=*+)\[.*?(?:\]\1\]|\Z)|--[^\n]*", re.DOTALL)
 _REQUIRE: Final = re.compile(r"""\brequire\b(?:\s*+(?:\(\s*+)?(["'])([A-Za-z0-9_-]++)[A-Za-z0-9_./-]*+\1)?""")
 _BY_NAME: Final = re.compile(r"\balc\s*\.\s*(fork|pipe|eval)\b")
-_seen: dict[Path, tuple[Look, frozenset[str] | None]] = {}  # what files need
+_seen: dict[str, tuple[str, frozenset[str] | None]] = {}  # what packages need, by their fingerprint
 
 
 class Trusted(Protocol):
-    """Says whether the user vouched for a package. What the file system says of it is `there`, if it is known."""
+    """Says by which fingerprint the user vouched for a package; "" if he did not, or if it has changed."""
 
-    def __call__(self, package: Path, there: os.stat_result | None = None, /) -> bool: ...
+    def __call__(self, package: str | Path, /) -> str: ...
 
 
-def closed(package: Path, roots: tuple[str, ...], trusted: Trusted) -> bool:
+def closed(package: str | Path, roots: tuple[str, ...], trusted: Trusted) -> bool:
     """Whether a package (a folder or a file), and all that it needs, is trusted."""
-    known: set[Path] = set()
-    waiting = [package]
+    known: set[str] = set()
+    waiting = [str(package)]
     while waiting:
         place = waiting.pop()
         if place in known:
             continue
         known.add(place)
-        try:
-            there = os.stat(place)
-        except OSError:
+        digest = trusted(place)
+        needed = _needs(place, digest) if digest else None
+        if needed is None:
             return False
-        if not trusted(place, there):
-            return False
-        for file, found in _sources(place, there):
-            needed = _needs(file, look(found))
-            if needed is None:
-                return False
-            waiting += [other for name in needed if (other := _located(name, roots)) is not None]
+        if needed:
+            waiting += [str(other) for name in needed if (other := _located(name, roots)) is not None]
     return True
 
 
@@ -62,23 +53,18 @@ def _located(name: str, roots: tuple[str, ...]) -> Path | None:
     return None
 
 
-def _sources(place: Path, there: os.stat_result) -> Iterator[tuple[Path, os.stat_result]]:
-    if not stat.S_ISDIR(there.st_mode):
-        return iter([(place, there)])
-    return ((file, os.stat(file)) for file in place.rglob("*.lua"))
-
-
-def _needs(file: Path, seen: Look) -> frozenset[str] | None:
-    """The first names of all that a file requires; None if it does not say."""
-    known = _seen.get(file)
-    if known is None or known[0] != seen:
-        text = _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
-        known = _seen[file] = seen, _read(text)
+def _needs(place: str, digest: str) -> frozenset[str] | None:
+    """The first names of all that the files of a package require; None if one does not say."""
+    known = _seen.get(place)
+    if known is None or known[0] != digest:
+        package = Path(place)
+        files = package.rglob("*.lua") if package.is_dir() else [package]
+        names = {name for file in files if file.is_file() for name in _read(file)}
+        known = _seen[place] = digest, None if "" in names else frozenset(names)
     return known[1]
 
 
-def _read(text: str) -> frozenset[str] | None:
-    if _BY_NAME.search(text):
-        return None
-    names = [match[2] for match in _REQUIRE.finditer(text)]
-    return None if None in names else frozenset(names)
+def _read(file: Path) -> list[str]:
+    """The first names of all that a file requires; one is "" if it cannot be told."""
+    text = _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
+    return [""] if _BY_NAME.search(text) else [match[2] or "" for match in _REQUIRE.finditer(text)]

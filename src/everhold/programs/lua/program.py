@@ -54,6 +54,8 @@ class LuaProgram(Program[..., Any]):
         self.is_text = self.main is None
         #: Whether it is a module found by its name, and not a file of its own.
         self.is_package = self.main is not None and _is_package(self.main, name)
+        #: The folder or the file that a user vouches for; nobody does for text.
+        self.home = "" if self.main is None else str(self.main.parent if self.is_package else self.main)
         given = tuple(roots)
         self.is_alone = not given  # nobody said where it finds what it requires: a runtime says it
         self.roots: tuple[str, ...] = _roots(self.main, name, given)

@@ -43,6 +43,11 @@ _LIBRARY_PART: Final = """local kit = ...
 local function chunk(...) %s
 end
 chunk(kit.libraries, kit.part("bridge").host)"""
+_DUMP: Final = b"""
+local source, title, bare = ...
+local chunk = load(source, title, "t")
+return chunk and string.dump(chunk, bare)
+"""
 #: Runs a chunk of the library where everything it touches is a shadow, and tells what it adds to `alc`.
 _LISTING: Final = b"""
 local code = ...
@@ -166,10 +171,21 @@ class Vm:
 
 
 def opening(
-    born: float, how: bytes, name: bytes, source: bytes | None, title: bytes | None, *ctx: Any
+    born: float, how: bytes, name: bytes, source: bytes | None, title: bytes | None, *ctx: Any, mode: bytes = b"t"
 ) -> tuple[Any, ...]:
-    """What a state begins with: a "text", a "file" or a "package"; its ctx as JSON, or as names and plain values."""
-    return _code("launch"), born, how, name, source, title, *ctx
+    """What a state begins with: a "text", a "file" or a "package"; its ctx as JSON, or as names and plain values.
+
+    The mode is "b" for a source that was `compiled`.
+    """
+    return _code("launch"), born, how, name, source, title, mode, *ctx
+
+
+def compiled(source: bytes, title: bytes) -> bytes | None:
+    """A text as Lua loads it quickest, with all by which an error names its place; None if it is no program."""
+    try:
+        return _dumped(source, title, False)
+    except _lua_error():  # it takes more memory than there is
+        return None
 
 
 def runtime(memory: int) -> Any:
@@ -217,9 +233,15 @@ def _text(name: str) -> str:
 def _code(name: str) -> bytes:
     text = _text(name)
     source = _LIBRARY_PART % text if name in _LIBRARY else text
-    dump = runtime(MEMORY).execute(b"return function(code) return string.dump(load(code, '=[everhold]'), true) end")
-    compiled: bytes = dump(source.encode())
-    return compiled
+    code = _dumped(source.encode(), b"=[everhold]", True)
+    assert code is not None, name
+    return code
+
+
+def _dumped(source: bytes, title: bytes, bare: bool) -> bytes | None:
+    """A text as bytes of Lua's own, `bare` without the names and lines; None if it is no program."""
+    code: bytes | None = runtime(MEMORY).execute(_DUMP, source, title, bare)
+    return code
 
 
 @cache

@@ -18,6 +18,7 @@ from everhold.core.metrics import Metrics
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.packages import trust as marks
 from everhold.packages.trust import trust
+from everhold.programs.lua import needs
 from everhold.programs.lua.host import LuaHost
 from everhold.programs.lua.needs import closed
 from everhold.programs.lua.program import LuaProgram
@@ -125,8 +126,8 @@ def test_nothing_runs_here_in_another_language(
     """Numbers, dates, order and letters are those of Lua everywhere; in UTF-8 no single byte is a letter."""
     trust(package(root, "p"))
     names = {getattr(locale, category): name for category, name in chosen.items()}
-    every = names.get(locale.LC_ALL, "C")
-    monkeypatch.setattr(locale, "setlocale", lambda category: names.get(category, every))
+    every = names.setdefault(locale.LC_ALL, "C" if not names else f"all of {chosen}")  # as C says it: one or a list
+    monkeypatch.setattr(locale, "setlocale", lambda category: names.get(category, "C" if " " in every else every))
     assert runs_here(in_root(root, "p")) is here
 
 
@@ -171,6 +172,33 @@ def test_what_a_package_needs_is_read_in_a_moment(root: Path, unit: str) -> None
     began = process_time()
     runs_here(in_root(root, "one"))
     assert process_time() - began < 10
+
+
+def test_a_comment_without_an_end_hides_nothing_of_other_files(root: Path) -> None:
+    package(root, "strange")
+    trust(package(root, "one", "return 1 --[[", part="require 'strange'"))
+    assert not runs_here(in_root(root, "one"))
+
+
+def test_a_folder_that_is_called_like_a_file_is_none(root: Path) -> None:
+    folder = package(root, "one")
+    (folder / "odd.lua").mkdir()
+    trust(folder)
+    assert runs_here(in_root(root, "one"))
+
+
+def test_what_a_package_needs_is_read_once_and_when_it_changes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = package(root, "one", part="return 1")
+    trust(folder)
+    read: list[str] = []
+    native = needs._read
+    monkeypatch.setattr(needs, "_read", lambda file: read.append(file.name) or native(file))
+    runs_here(in_root(root, "one")), runs_here(in_root(root, "one"))
+    once = sorted(read)
+    (folder / "part.lua").write_text("return require('strange')")
+    package(root, "strange")
+    trust(folder)
+    assert (once, runs_here(in_root(root, "one"))) == (["init.lua", "part.lua"], False)
 
 
 def test_needs_are_followed_through_others(root: Path) -> None:
