@@ -219,4 +219,14 @@ function host.state(verb, namespace, key, value)
   return found
 end
 
-return { options = options, host = host }
+-- Where a chunk of the library writes: it reads through to `alc`, and fills only what is empty there.
+local libraries = kit.setmetatable({}, {
+  __index = alc,
+  __newindex = function(_, name, value)
+    if rawget(alc, name) == nil then
+      alc[name] = value
+    end
+  end,
+})
+
+return { options = options, host = host, libraries = libraries }

@@ -1,10 +1,11 @@
 -- The beginning of a life: what it is needed for is over with the program's first line, and then it is gone.
--- A chunk of the sandbox: it gets the kit, `how` ("text", "file" or "package"; of a package there is no source, it is
--- required), the name, the source, its title and its mode ("t" for text, "b" for what we compiled), and the ctx as JSON, or
--- as names and plain values. It returns the coroutine of the program.
+--
+-- A chunk of the sandbox: it gets the kit; when the session was born; `how` ("text", "file" or "package"; of a package
+-- there is no source, it is required); the name, the source, its title and its mode ("t" for text, "b" for what we
+-- compiled); and the ctx as JSON, or as names and plain values. It returns the coroutine of the program.
 
-local kit, how, name, source, title, mode, json = ...
-local given = { select(8, ...) }
+local kit, born, how, name, source, title, mode, json = ...
+local given = { select(9, ...) }
 
 local function run(module, ctx)
   if type(module) ~= "table" or module.run == nil then
@@ -54,6 +55,9 @@ local function written(value)
   return kit.part("json").encode(value, "the result")
 end
 
-return kit.create(function()
+local main = kit.create(function()
   return kit.DONE, written(launch())
 end)
+kit.born, kit.main = born, main
+kit.sethook(main, kit.strike, "", kit.every)
+return main

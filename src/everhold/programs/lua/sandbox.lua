@@ -18,15 +18,13 @@ local type, error, rawget, rawset, rawequal, select = type, error, rawget, rawse
 local raw_next, raw_pcall, raw_tostring, raw_load, raw_setmetatable = next, pcall, tostring, load, setmetatable
 local clock, concat, pack, unpack, utf8_len = os.clock, table.concat, table.pack, table.unpack, utf8.len
 local format, gsub, find, rep, tointeger = string.format, string.gsub, string.find, string.rep, math.tointeger
-local create, resume, yield, running = coroutine.create, coroutine.resume, coroutine.yield, coroutine.running
-local metatable_of, sethook, collect = debug.getmetatable, debug.sethook, collectgarbage
-local unprotected = debug.setmetatable
+local resume, yield, collect = coroutine.resume, coroutine.yield, collectgarbage
+local metatable_of, unprotected = debug.getmetatable, debug.setmetatable
 
 local EVERY = 1000 -- instructions between two looks at the clock
-local REQUEST, DONE = function() end, function() end -- no tables: comparing those would hand them to a program's __eq
+local REQUEST, DONE = debug.getuservalue, debug.setuservalue -- out of reach, and comparing them calls nobody's __eq
 local OVERTIME, FULL = "the program did not pause in time", "not enough memory"
 local ARRAY = { __metatable = false } -- of tables that are arrays in JSON even when they are empty
-local NULL = debug.upvalueid(function() return ARRAY end, 1) -- a light userdata, which is true
 
 local env, parts = _G, {}
 debug.getregistry()[2] = {} -- what C takes for the globals: it looks them up where nothing can be caught, nor stopped
@@ -40,6 +38,8 @@ local function settled(ok, ...)
   end
   error((...), 0)
 end
+
+local NULL = debug.upvalueid(settled, 1) -- a light userdata, which is true
 
 -- Ask the host; returns what it says, or raises it.
 local function request(...)
@@ -302,32 +302,19 @@ local function found_in(home)
   end
 end
 
--- A table for a library chunk to write into: it reads through to `alc`, and fills only what is empty there.
-local function filled(t, name, value)
-  if rawget(t, name) == nil then
-    rawset(t, name, value)
-  end
-end
-
-local libraries = raw_setmetatable({}, {
-  __index = alc,
-  __newindex = function(_, name, value) filled(alc, name, value) end,
-})
-
 raw_setmetatable(alc, { __index = found_in("alc"), __pairs = lazy("whole", "pairs"), __metatable = false })
 
 -- What the parts get: made before tables of the program are changed.
 kit = {
   array = ARRAY, null = NULL, env = env, version = version, namespace = namespace, now = 0.0, born = 0.0, noisy = false,
   raw_next = raw_next, raw_pcall = raw_pcall, raw_tostring = raw_tostring, raw_load = raw_load,
-  gsub = maker("gsub", gsub),
-  format = format, sort = table.sort, concat = maker("concat", concat), unpack = unpack, insert = table.insert,
-  remove = table.remove, close = coroutine.close, status = coroutine.status, create = create, resume = resume,
-  sethook = sethook, traceback = debug.traceback, metatable_of = metatable_of, date = os.date, yield = yield,
-  randomseed = math.randomseed, setmetatable = raw_setmetatable, running = running, part = part, checked = checked,
-  caught = caught, passed = passed, expected = expected, acts = acts, request = request, alc = alc,
-  libraries = libraries, found_in = found_in, every = EVERY, strike = strike, words = words, tostring = tostring,
-  REQUEST = REQUEST, DONE = DONE, unprotected = unprotected,
+  gsub = maker("gsub", gsub), concat = maker("concat", concat), format = format, sort = table.sort, unpack = unpack,
+  insert = table.insert, remove = table.remove, close = coroutine.close, status = coroutine.status,
+  create = coroutine.create, resume = resume, running = coroutine.running, yield = yield, sethook = debug.sethook,
+  traceback = debug.traceback, metatable_of = metatable_of, setmetatable = raw_setmetatable, date = os.date,
+  randomseed = math.randomseed, part = part, checked = checked, caught = caught, passed = passed, expected = expected,
+  acts = acts, request = request, alc = alc, found_in = found_in, every = EVERY, strike = strike, words = words,
+  tostring = tostring, REQUEST = REQUEST, DONE = DONE, unprotected = unprotected,
 }
 
 -- What is left of the globals
@@ -364,7 +351,9 @@ local function fill(t)
   local name = names[t]
   local home = name == "coroutine" and "calls" or name == "package" and "modules" or "system"
   for key, value in raw_next, part(home)[name] do
-    filled(t, key, value)
+    if rawget(t, key) == nil then
+      rawset(t, key, value)
+    end
   end
   unprotected(t, nil)
   return t
@@ -376,11 +365,8 @@ local shelf = {
   __metatable = false,
 }
 
-local function shelved()
-  return raw_setmetatable({}, shelf)
-end
-
-env.coroutine, env.io, env.os, env.package = shelved(), shelved(), shelved(), shelved()
+env.coroutine, env.io = raw_setmetatable({}, shelf), raw_setmetatable({}, shelf)
+env.os, env.package = raw_setmetatable({}, shelf), raw_setmetatable({}, shelf)
 names = { [env.coroutine] = "coroutine", [env.io] = "io", [env.os] = "os", [env.package] = "package" }
 
 if wants_alc then
@@ -406,25 +392,6 @@ base = {
 -- The host's side
 
 local problem -- with which it ended
-
--- The words of the error with which it ended, and the lines; what more of our Lua is needed for that comes with it.
-local function told(...)
-  for i = 1, select("#", ...), 2 do
-    local name, code = select(i, ...)
-    if not parts[name] then
-      keep(name, code)
-    end
-  end
-  return parts.ending.told(main, problem)
-end
-
--- Begin a life, with our Lua that is needed only for this.
-local function begin(launch, born, ...)
-  kit.born = born
-  main = raw_load(launch, nil, "b", base)(kit, ...)
-  kit.main = main
-  sethook(main, strike, "", EVERY)
-end
 
 -- From now on the dice fall from this seed, unless the program has chosen one itself.
 local function seed(first, second)
@@ -460,17 +427,25 @@ local function go(now, seconds, ...)
   if main then
     return answered(resume(main, ...))
   end
-  begin(...)
+  main = raw_load((...), nil, "b", base)(kit, select(2, ...)) -- with our Lua that is needed only for this
   return answered(resume(main))
 end
 
+-- Let the dice fall from a seed, take what was said, or tell the words of the error with which it ended, and the lines:
+-- what more of our Lua is needed for that comes with it.
 local function aside(what, ...)
   if what == "seed" then
     return seed(...)
   elseif what == "take" then
     return part("saying").take()
   end
-  return told(...)
+  for i = 1, select("#", ...), 2 do
+    local name, code = select(i, ...)
+    if not parts[name] then
+      keep(name, code)
+    end
+  end
+  return parts.ending.told(main, problem)
 end
 
 return go, aside

@@ -42,7 +42,8 @@ _LAYER0: Final = {
 _LIBRARY_PART: Final = """local kit = ...
 local function chunk(...) %s
 end
-chunk(kit.libraries, kit.part("bridge").host)"""
+local bridge = kit.part("bridge")
+chunk(bridge.libraries, bridge.host)"""
 _DUMP: Final = b"""
 local source, title, bare = ...
 local chunk = load(source, title, "t")
