@@ -286,4 +286,7 @@ class Sessions:
 
 def _bears(said: Said) -> bool:
     """Whether a child was born, which waits to be started."""
-    return any(query.kind is Kind.SESSION for query in said.asked)
+    for query in said.asked:
+        if query.kind is Kind.SESSION:
+            return True
+    return False

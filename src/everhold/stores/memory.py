@@ -65,9 +65,9 @@ class _Session:
 
     __slots__ = ("attached", "birth", "effects", "forks", "head", "letters", "notices", "rows", "text")
 
-    def __init__(self, text: bytes, head: Head) -> None:
-        self.text = text
-        self.birth = _birth(text)  # for reading here; callers get their own
+    def __init__(self, birth: Birth, head: Head) -> None:
+        self.text = _encode(birth)  # of which callers get their own
+        self.birth = birth  # for reading here what nobody can change in it
         self.head = _copied(head)
         self.rows: list[Row] = []
         self.letters: dict[int, _Post] = {}
@@ -168,7 +168,7 @@ class MemoryStore(Lanes, Upkeep):
                 keys[birth.key] = birth.id
             if birth.origin is not None and birth.origin not in self._sessions:
                 raise UnknownSession(birth.origin, self.where)
-            born.append((_Session(_encode(birth), head), head))
+            born.append((_Session(birth, head), head))
         return born
 
     def _written(self, change: Change) -> dict[tuple[str, str], tuple[str | None, int]]:
