@@ -64,10 +64,10 @@ def trusted(package: str | Path) -> str:
         return ""
     place = str(package)
     try:
-        there = os.stat(place)
-        path = _real(place, look(there))
+        seen = look(os.stat(place))
+        path = _real(place, seen)
         digest = found.get(path)
-        return digest if digest is not None and fingerprint(path, there) == digest else ""
+        return digest if digest is not None and fingerprint(path, seen) == digest else ""
     except (NotAllowed, OSError):
         return ""
 
@@ -96,13 +96,13 @@ def marks() -> list[tuple[Mark, bool]]:
     return [(Mark(path, digest), trusted(path) != "") for path, digest in sorted(_read(_file()).items())]
 
 
-def fingerprint(path: str, there: os.stat_result | None = None) -> str:
+def fingerprint(path: str, there: Look | None = None) -> str:
     """One fingerprint of all files of a package; raises `NotAllowed` for links that leave it.
 
     `there` is what the file system says of it, where somebody has asked already.
     """
-    there = there or os.stat(path)
-    seen = dict(_files(path, path, "")) if stat.S_ISDIR(there.st_mode) else look(there)
+    there = there or look(os.stat(path))
+    seen = dict(_files(path, path, "")) if stat.S_ISDIR(there[2]) else there
     known = _fingerprints.get(path)
     if known is not None and known[0] == seen:
         return known[1]

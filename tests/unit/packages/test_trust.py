@@ -85,15 +85,15 @@ def test_a_change_that_keeps_size_and_time_is_seen(package: Path) -> None:
 def test_what_changed_a_moment_ago_is_read_again(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one tick of the file system's clock a file can change twice and look the same."""
     same = os.stat(package / "init.lua")
-    monkeypatch.setattr(room, "look", lambda found: (0, 0, 0, os.getuid(), 0, 0, same.st_ctime_ns))
+    monkeypatch.setattr(room, "look", lambda found: (0, 0, found.st_mode, os.getuid(), 0, 0, same.st_ctime_ns))
     monkeypatch.setattr(room.time, "time_ns", lambda: same.st_ctime_ns + TICK)
-    first = fingerprint(package)
+    first = fingerprint(str(package))
     (package / "init.lua").write_text("return 1")
-    second = fingerprint(package)
+    second = fingerprint(str(package))
     monkeypatch.setattr(room.time, "time_ns", lambda: same.st_ctime_ns + TICK + 1)
-    third = fingerprint(package)
+    third = fingerprint(str(package))
     (package / "init.lua").write_text("return 2")
-    assert (first != second, second == third, third == fingerprint(package)) == (True, True, True)
+    assert (first != second, second == third, third == fingerprint(str(package))) == (True, True, True)
 
 
 def test_hidden_files_do_not_belong_to_a_package(package: Path) -> None:

@@ -191,11 +191,7 @@ def compiled(source: bytes, title: bytes) -> bytes | None:
 
 def runtime(memory: int) -> Any:
     """A bare Lua state, from which nothing of Python can be looked up; `MissingExtra` if there is no Lua."""
-    try:
-        from lupa.lua54 import LuaRuntime  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingExtra("lua", "a Lua program") from None
-    return LuaRuntime(
+    return _lua()(
         encoding=None,
         attribute_filter=_deny,
         register_eval=False,
@@ -206,6 +202,15 @@ def runtime(memory: int) -> Any:
 
 def _deny(_object: object, _name: object, _is_setting: bool) -> str:
     raise AttributeError("nothing of Python is reachable from here")
+
+
+@cache
+def _lua() -> Any:
+    try:
+        from lupa.lua54 import LuaRuntime  # type: ignore[import-untyped]
+    except ImportError:
+        raise MissingExtra("lua", "a Lua program") from None
+    return LuaRuntime
 
 
 @cache
