@@ -35,10 +35,17 @@ class Turn(asyncio.Lock):
 
     def take(self) -> bool:
         """Take it without waiting; False if somebody has it or waits for it."""
-        if self.locked() or self._waiters:
+        if self._locked or self._waiters:
             return False
         self._locked: bool = True
         return True
+
+    def release(self) -> None:
+        """Give it back."""
+        if self._waiters:
+            super().release()
+        else:
+            self._locked = False
 
 
 class Live:

@@ -286,7 +286,4 @@ class Sessions:
 
 def _bears(said: Said) -> bool:
     """Whether a child was born, which waits to be started."""
-    for query in said.asked:
-        if query.kind is Kind.SESSION:
-            return True
-    return False
+    return any(query.kind is Kind.SESSION for query in said.asked)

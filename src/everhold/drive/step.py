@@ -160,6 +160,8 @@ class Stepper:
             execution = live.execution
             if execution.remote:
                 reply = await advance(execution, n, at, answers, False, None)
+            elif execution.bare:
+                reply = execution.advance(n, at, answers, False, None)
             else:
                 with execution.entered():
                     reply = execution.advance(n, at, answers, False, None)

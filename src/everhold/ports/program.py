@@ -216,6 +216,7 @@ class Execution(Protocol):
 
     meter: Metrics
     remote: bool
+    bare: bool  # whether it needs no stage: then `entered` may be left out
 
     def entered(self) -> AbstractContextManager[Any]:
         """Set the stage; `advance` MUST be called inside, and may be called many times."""

@@ -62,7 +62,7 @@ class Pending(Future):
 
 
 class PythonExecution:
-    remote = False
+    remote = bare = False
 
     def __init__(self, program: Program[Any, Any], birth: Birth, meter: Metrics) -> None:
         self.program = program

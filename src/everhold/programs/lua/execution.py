@@ -48,7 +48,7 @@ Given = tuple[Any, ...]
 
 
 class LuaExecution:
-    remote = False
+    remote, bare = False, True
     keep = None  # answers from outside are written down as they are
 
     def __init__(
@@ -116,8 +116,8 @@ class LuaExecution:
             if only is not None and cancel is None and len(answers) == 1 and n < self._until:
                 answer = answers[0]
                 if answer.q == only.q and answer.error is None:
-                    strand = self._strands[0]
-                    return self._next(strand, strand.vm.go(at, self._seconds, True, words(answer.value)))
+                    strand, allowed = self._strands[0], self._seconds if self.replaying else self._cpu
+                    return self._next(strand, strand.vm.run(at, allowed, (True, words(answer.value))))
             if only is not None:
                 self._await(self._strands[0], [only])
             self._move(answers, cancel)
@@ -165,7 +165,7 @@ class LuaExecution:
             self._only = Query(q, f"{strand.path}:{asked}", came[2].decode())
             self.asked_count, strand.asked = q + 1, asked + 1
             return Reply([self._only], [], None, None, None)
-        self._listen(strand, came)
+        self._listen(strand, strand.vm.supplied(came))
         self._drain()
         return self._reply()
 

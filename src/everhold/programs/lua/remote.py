@@ -33,7 +33,7 @@ DEATHS: Final = 2
 
 
 class RemoteExecution:
-    remote = True
+    remote, bare = True, False
 
     def __init__(self, program: LuaProgram, birth: Birth, meter: Metrics, home: Home) -> None:
         self.program = program

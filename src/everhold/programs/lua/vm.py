@@ -88,8 +88,23 @@ class Vm:
 
         `now` is None where an answer is given at once: then the time that is allowed goes on.
         """
-        came = self._run(now, allowed, given)
-        return self._supplied(came) if came[1] in _OWN else came
+        return self.supplied(self.run(now, allowed, given))
+
+    def run(self, now: float | None, allowed: float, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """`go`, but also what the sandbox asks for itself comes out: then it has to be `supplied`."""
+        size = _LITTLE
+        for item in given:
+            if type(item) is bytes:
+                size += len(item)
+        if (self._raised or self._runtime.get_memory_used(total=True) + size > self._memory) and not self._has_room(
+            size
+        ):
+            return _FULL
+        try:
+            came: tuple[Any, ...] = self._go(now, allowed, *given)
+            return self._failed(came) if came[1] in _BAD else came
+        except _lua_error():
+            return _FULL
 
     def go_along(self, allowed: float, given: list[Any]) -> tuple[int, tuple[Any, ...]]:
         """`go` for many answers, each with its time before it and the question that should come next behind it.
@@ -109,13 +124,13 @@ class Vm:
         finally:
             if not self._raised:
                 self._runtime.set_max_memory(self._memory, total=True)
-        return steps, self._supplied(came) if came[1] in _OWN else came
+        return steps, self.supplied(came)
 
-    def _supplied(self, came: tuple[Any, ...]) -> tuple[Any, ...]:
+    def supplied(self, came: tuple[Any, ...]) -> tuple[Any, ...]:
         """Go on with what the sandbox asks for itself, until the program asks something."""
         while came[1] in _OWN:
             answer = _code(came[2].decode()) if came[1] == b"part" else _places().get((came[2], came[3]))
-            came = self._run(None, 0.0, (True, answer))
+            came = self.run(None, 0.0, (True, answer))
         return came
 
     def take(self) -> tuple[Any, ...]:
@@ -133,21 +148,6 @@ class Vm:
         """How many bytes its state holds."""
         used: int = self._runtime.get_memory_used(total=True)
         return used
-
-    def _run(self, now: float | None, allowed: float, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        size = _LITTLE
-        for item in given:
-            if type(item) is bytes:
-                size += len(item)
-        if (self._raised or self._runtime.get_memory_used(total=True) + size > self._memory) and not self._has_room(
-            size
-        ):
-            return _FULL
-        try:
-            came: tuple[Any, ...] = self._go(now, allowed, *given)
-            return self._failed(came) if came[1] in _BAD else came
-        except _lua_error():
-            return _FULL
 
     def _failed(self, came: tuple[Any, ...]) -> tuple[Any, ...]:
         """A failure, with its words."""

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everhold.core.errors import EverholdError
+from everhold.programs.lua import vm
 from everhold.programs.lua.vm import Vm, opening
 from tests.unit.programs.lua.life import run
 
@@ -310,6 +311,7 @@ def test_an_argument_is_blamed_on_the_line_of_the_program() -> None:
 
 def test_without_lua_there_is_one_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lupa.lua54", None)
+    monkeypatch.setattr(vm, "_lua", vm._lua.__wrapped__)  # which is looked up once
     with pytest.raises(EverholdError) as refused:
         Vm()
     assert refused.value.hint == "pip install 'everhold[lua]'"
