@@ -28,7 +28,7 @@ import msgspec
 
 from everhold.core.errors import BadSetting, NotAllowed, UnknownProgram
 from everhold.packages.settings import home
-from everhold.programs.lua.look import Look, is_settled, look
+from everhold.programs.lua.look import Look, is_settled, look, real
 
 log = logging.getLogger("everhold")
 
@@ -36,7 +36,6 @@ FILE: Final = "trust.json"
 
 _read_marks: dict[str, tuple[Look, Marks]] = {}  # what was read, by what the file system said of the file
 _fingerprints: dict[str, tuple[Look | dict[str, Look], str]] = {}
-_places: dict[str, tuple[Look, str]] = {}
 
 
 #: The fingerprints of what is trusted, by path.
@@ -65,7 +64,7 @@ def trusted(package: str | Path) -> str:
     place = str(package)
     try:
         seen = look(os.stat(place))
-        path = _real(place, seen)
+        path = real(place, seen)
         digest = found.get(path)
         return digest if digest is not None and fingerprint(path, seen) == digest else ""
     except (NotAllowed, OSError):
@@ -135,14 +134,6 @@ def _refuse_leaving(link: os.DirEntry[str], package: str) -> None:
         raise NotAllowed(f"{link.path} leads out of the package", "Put a copy there instead of the link.")
     if not link.is_file():
         raise NotAllowed(f"{link.path} is a link to a folder", "Put a copy there instead of the link.")
-
-
-def _real(path: str, seen: Look) -> str:
-    """Where a package really is. It is followed there again if what the path leads to is another, or has changed."""
-    known = _places.get(path)
-    if known is None or known[0] != seen:
-        known = _places[path] = seen, os.path.realpath(path)
-    return known[1]
 
 
 # ---- the file

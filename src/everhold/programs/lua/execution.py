@@ -72,6 +72,7 @@ class LuaExecution:
         self.n = -1
         self._memory, self._cpu, self._again = memory, cpu, max(cpu, again)
         self._allowed = allowed  # says which packages may be required, where somebody has to allow it
+        self._seen: tuple[int, dict[Path, bool]] = (-1, {})  # those packages, in which advance
         self._ctx = program.ctx(birth.args)
         self._budget = birth.budget
         self._own: Metrics | None = None  # what is counted here, for a budget that only the ctx names
@@ -386,7 +387,7 @@ class LuaExecution:
 
     def _require(self, strand: Strand, name: bytes) -> Given:
         try:
-            found = reader.find(name.decode(), self.program.roots, self._allowed)
+            found = reader.find(name.decode(), self.program.roots, self._allowed and self._vouched)
         except OSError as error:
             return False, f"module '{name.decode()}' cannot be read: {error.strerror}".encode()
         if found is None:
@@ -394,6 +395,16 @@ class LuaExecution:
             return True, None, b"\n\tno file '%s.lua' or '%s/init.lua' in the package folders" % (place, place)
         where = found.title.encode()
         return True, found.code, where, b"@" + where, found.mode or b"t"
+
+    def _vouched(self, package: Path) -> bool:
+        """Whether a package may be required; that is looked up once in an advance."""
+        if self._seen[0] != self.n:
+            self._seen = (self.n, {})
+        known = self._seen[1]
+        if package not in known:
+            assert self._allowed is not None
+            known[package] = bool(self._allowed(package))
+        return known[package]
 
     def _fork(self, strand: Strand, aborts: bool, ctx: bytes, *names: bytes) -> Given | None:
         if self._cancelled:

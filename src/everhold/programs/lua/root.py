@@ -14,13 +14,15 @@ Rules
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from everhold.programs.lua.look import look, real
 
 MAIN: Final = "init.lua"
 #: What a package may be called.
@@ -57,17 +59,9 @@ class Root(msgspec.Struct, frozen=True):
         real = folder.parent.resolve() / folder.name if self.name else folder.resolve()
         return Root(real, self.name, self.strict)
 
-    def places(self, module: str) -> Iterator[Place]:
+    def places(self, module: str) -> tuple[Place, ...]:
         """Where the module of this name may be, the likeliest first."""
-        first, *rest = module.split(".")
-        inside = module.replace(".", "/")
-        if not self.name:
-            for title in (f"{inside}.lua", f"{inside}/{MAIN}"):
-                yield Place(self.folder / title, title, self.folder / title.partition("/")[0])
-        elif self.name == first:
-            names = [f"{'/'.join(rest)}.lua", f"{'/'.join(rest)}/{MAIN}"] if rest else [MAIN]
-            for name in names:
-                yield Place(self.folder / name, f"{first}/{name}", self.folder)
+        return _places(self, module)
 
     def ends(self, module: str) -> bool:
         """Whether this module is looked for no further."""
@@ -75,11 +69,27 @@ class Root(msgspec.Struct, frozen=True):
 
     def keeps(self, place: Place) -> bool:
         """Whether the file is where it seems to be."""
-        real = place.file.resolve()
         if self.strict:
             home = self.folder.parent.resolve() / self.folder.name if self.name else self.folder.resolve()
-            return real.is_relative_to(home)
-        return place.package == place.file or real.is_relative_to(place.package.resolve())
+            return _followed(place.file).startswith(f"{home}/")
+        return place.package == place.file or _followed(place.file).startswith(f"{_followed(place.package)}/")
+
+
+def _followed(path: Path) -> str:
+    return real(str(path), look(os.stat(path)))
+
+
+@lru_cache(maxsize=1000)
+def _places(root: Root, module: str) -> tuple[Place, ...]:
+    first, *rest = module.split(".")
+    inside, folder = module.replace(".", "/"), root.folder
+    if not root.name:
+        titles = (f"{inside}.lua", f"{inside}/{MAIN}")
+        return tuple(Place(folder / title, title, folder / title.partition("/")[0]) for title in titles)
+    if root.name != first:
+        return ()
+    names = [f"{'/'.join(rest)}.lua", f"{'/'.join(rest)}/{MAIN}"] if rest else [MAIN]
+    return tuple(Place(folder / name, f"{first}/{name}", folder) for name in names)
 
 
 @lru_cache(maxsize=1000)
