@@ -28,7 +28,7 @@
         ├── Stuck             Spinning            Poison              RunsOnImport
         └── BudgetExceeded    AnswerFailed        OutcomeUnknown      Expired
             ChildFailed       AfterCancel         TurnStopped         TooLarge
-            BadDirective      PluginFailed
+            BadDirective      PluginFailed        CannotRestart
 
 Rules
   1. Only leaves are raised. A leaf has a `code`; a branch has none.
@@ -69,6 +69,7 @@ from everhold.core.program_errors import AfterCancel as AfterCancel
 from everhold.core.program_errors import AnswerFailed as AnswerFailed
 from everhold.core.program_errors import BadDirective as BadDirective
 from everhold.core.program_errors import BudgetExceeded as BudgetExceeded
+from everhold.core.program_errors import CannotRestart as CannotRestart
 from everhold.core.program_errors import ChildFailed as ChildFailed
 from everhold.core.program_errors import Diverged as Diverged
 from everhold.core.program_errors import Expired as Expired

@@ -7,6 +7,7 @@ Rules
      `Diverged`; a change of wording is noted, and the recorded answer stands.
   3. A `retry` delivery hands over nothing: its reply replaces the failure before it.
   4. What was asked in the breath in which a program ended never reached anybody, and is not recorded.
+  5. At a `restart` the program begins again: replay begins after the last one, and needs nothing of before.
 """
 
 from __future__ import annotations
@@ -19,12 +20,23 @@ from zlib import crc32
 import msgspec
 
 from everhold.core.codec import JSON, same
-from everhold.core.errors import Diverged
+from everhold.core.errors import Diverged, Spinning
 from everhold.core.graph import Node
 from everhold.core.log import LogEntry, Progress
-from everhold.core.query import Answer, Query, reworded
+from everhold.core.metrics import Metrics
+from everhold.core.query import Answer, Query, Usage, reworded
 from everhold.core.status import Outcome, Raised
 from everhold.core.turn import Settled
+
+
+class Restart(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
+    """The program begins again in its session: with what, and all that it has of the time before."""
+
+    args: dict[str, JSON]
+    count: int  # how often it has begun again, this time included
+    q: int  # the number of its next query
+    metrics: Metrics
+    spent: Usage | None = None
 
 
 class Notes(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -43,8 +55,10 @@ class Notes(msgspec.Struct, omit_defaults=True, kw_only=True):
     leaf: str | msgspec.UnsetType | None = msgspec.UNSET  # where its leaf was moved to
     settled: Settled | None = None  # the turn that ended here
     facts: dict[str, JSON] = {}  # what the program took for given from here on: see `ports.agent`
+    restart: Restart | None = None  # the program begins again with the next delivery
 
 
+_RESTARTS: Final = "a restart"
 _SAID: Final = frozenset({"title", "description", "examples", "$comment"})  # to people
 _VALUES: Final = frozenset({"const", "enum", "default"})  # not schemas themselves
 
@@ -145,6 +159,20 @@ def open_from(opened: dict[int, Opened], n: int) -> int:
     return n + 1
 
 
+def restart_of(delivery: Delivery) -> Restart | None:
+    """How the program begins again after this delivery, if it does."""
+    return None if delivery.notes is None else delivery.notes.restart
+
+
+def lately(deliveries: list[Delivery]) -> tuple[Delivery | None, list[Delivery]]:
+    """The delivery at which the program began again last, if it ever did, and those that came after it."""
+    for after, delivery in enumerate(reversed(deliveries)):
+        notes = delivery.notes
+        if notes is not None and notes.restart is not None:
+            return delivery, deliveries[len(deliveries) - after :]
+    return None, deliveries
+
+
 class Expected(msgspec.Struct):
     """One delivery to hand over on replay, and the delivery whose reply it must produce."""
 
@@ -190,6 +218,10 @@ def compare(expected: Expected, reply: Reply, known: int, strict: bool) -> list[
     recorded = expected.reply
     step = expected.given.n
     outcome = recorded.notes.outcome if recorded.notes is not None else None
+    again = reply.notes is not None and reply.notes.restart is not None
+    if again or restart_of(recorded) is not None:
+        _compare_restarts(step, recorded, outcome, reply, again)
+        return []
     if outcome is not None or reply.outcome is not None:
         _compare_ends(step, recorded, outcome, reply)
         return []
@@ -217,6 +249,15 @@ def _compare_ends(step: int, recorded: Delivery, outcome: Outcome | None, reply:
         raise Diverged(step, ended(outcome), _all(reply.asked))
     if type(outcome) is not type(reply.outcome):
         raise Diverged(step, ended(outcome), ended(reply.outcome))
+
+
+def _compare_restarts(step: int, recorded: Delivery, outcome: Outcome | None, reply: Reply, again: bool) -> None:
+    """Raise unless the program begins again both times, whatever with; or did so without an end, which was its end."""
+    if again and (restart_of(recorded) is not None or getattr(outcome, "kind", "") == Spinning.code):
+        return
+    asked = _all(reply.asked) if reply.outcome is None else ended(reply.outcome)
+    was = _all(recorded.asked) if outcome is None else ended(outcome)
+    raise Diverged(step, was if again else _RESTARTS, _RESTARTS if again else asked)
 
 
 def _part(step: int, recorded: list[Query], asked: list[Query]) -> None:

@@ -50,6 +50,7 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
     response_tokens: int = 0
     response_source: Source = DEFINITE
     open_tokens: int = 0  # estimate of prompts without an answer: open, expired or withdrawn
+    begun: int = 0  # the delivery at which the program began again last, from where its journal is read
 
     def paused(self, queries: Iterable[Query]) -> None:
         """The program asked these queries."""

@@ -63,6 +63,15 @@ class Spinning(ProgramError):
         self.limit = limit
 
 
+class CannotRestart(ProgramError):
+    code = "cannot_restart"
+    hint = "Return what the next round needs to the program that was started, and let that one restart."
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"ctx.restart cannot be used here: {why}")
+        self.why = why
+
+
 class Poison(ProgramError):
     code = "poison"
     hint = "The program kills the process that runs it. Mend it, then retry the session."

@@ -132,3 +132,7 @@ class Head(msgspec.Struct):
     @property
     def ended(self) -> bool:
         return self.state in ENDED
+
+    def first(self, wanted: int) -> int:
+        """The delivery from which on somebody reads who wants what is open (-1), or what is replayed (-2)."""
+        return self.open_from if wanted == -1 else self.metrics.begun

@@ -27,7 +27,7 @@ from everhold.drive.dispatch import AWAY, Dispatch
 from everhold.drive.runner import ABSENT, Runner
 from everhold.drive.sessions import Sessions
 from everhold.ports.program import REGISTRY, Clock
-from everhold.ports.store import LOOK_EVERY, Record
+from everhold.ports.store import BEGUN, LOOK_EVERY, OPEN, Record
 
 log = logging.getLogger("everhold")
 
@@ -384,7 +384,7 @@ class Caretaker:
     async def waits(self, session_id: str) -> Record | None:
         """The session, unless it did not move before and nothing happened to it since. Raises `UnknownSession`."""
         now, known = self._clock.now(), session_id in self._skip or self._sessions.cached(session_id) is not None
-        record = await self._sessions.store.load(session_id, since=-1 if known else 0)  # else it is rebuilt from it
+        record = await self._sessions.store.load(session_id, since=OPEN if known else BEGUN)  # it is rebuilt from it
         passed = self._skip.get(session_id)
         return None if passed is not None and passed.stands(record.head.revision, now) else record
 

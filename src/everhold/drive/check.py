@@ -100,7 +100,7 @@ def examine(record: Record, host: Host, *, redacted: Iterable[str] = ()) -> Chec
 
     try:
         strict = _strict(record, host)
-        for played in replay(record, host):
+        for played in replay(record, host, to=record.head.n):  # as it would be replayed to go on
             pairs = [pair for pair in played.reworded if not redacted or _differ(*pair)]
             if pairs and strict:
                 old, new = pairs[0]

@@ -14,7 +14,7 @@ import msgspec
 
 from everhold.core.errors import EverholdError
 from everhold.core.intake import Intake, Item
-from everhold.core.journal import Opened, open_queries
+from everhold.core.journal import Opened, lately, open_queries
 from everhold.core.query import FOR_PEOPLE, Kind, Query, Rerun
 from everhold.core.session import State
 from everhold.core.status import LATEST, Raised, Returned, Stopped
@@ -114,6 +114,9 @@ class _Told:
         kept = [letter for letter in record.letters if letter.kind == "answer"]
         answered = {letter.body["q"] for letter in kept}
         opened = open_queries(record.deliveries)
+        restarted, _ = lately(record.deliveries)
+        if restarted is not None:
+            self.because.append(f"Its program began again at step {restarted.n}; what was before that is not replayed.")
         for q, entry in opened.items():
             if q in working:
                 self._worked_on(entry, working[q].worker, working[q].since)

@@ -14,7 +14,20 @@ from typing import Any, Final, cast
 import msgspec
 
 from everhold.core.codec import JSON, plain
-from everhold.core.journal import Delivery, Expected, Opened, Reply, bare, compare, fold, paired, tape
+from everhold.core.journal import (
+    Delivery,
+    Expected,
+    Opened,
+    Reply,
+    Restart,
+    bare,
+    compare,
+    fold,
+    lately,
+    paired,
+    restart_of,
+    tape,
+)
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query
 from everhold.core.session import Birth, Head
@@ -164,6 +177,12 @@ def _written(answer: Answer, keep: Callable[[JSON], JSON], kind: Kind) -> Answer
     return msgspec.structs.replace(answer, value=plain(keep(answer.value), "the answer"))
 
 
+def replayable(record: Record) -> bool:
+    """Whether a record holds all that `rebuild` needs: its deliveries begin with the first one, or with a restart."""
+    first = record.deliveries[0] if record.deliveries else None
+    return record.head.n < 0 if first is None else first.n == 0 or restart_of(first) is not None
+
+
 async def rebuild(record: Record, host: Host, *, strict: bool | None = None, recount: bool = False) -> Live:
     """A session back in memory. Raises `Diverged` if the program asks something else than it did.
 
@@ -172,15 +191,23 @@ async def rebuild(record: Record, host: Host, *, strict: bool | None = None, rec
     """
     counting = recount or record.birth.budget is not None
     meter = Metrics() if counting else record.head.metrics
+    restarted, deliveries = lately(record.deliveries)
+    if restarted is not None and counting:
+        meter = _restart(restarted).metrics.copy()
     execution: Any = host.begin(record.birth, meter)
+    if restarted is not None:
+        execution = execution.again(_restart(restarted), meter)
+        meter.begun = restarted.n
     live = Live(record.birth, record.head, execution)
     strictly = execution.program.strict if strict is None else strict
     replay = _Replay(live, meter if counting else None, strictly)
+    if restarted is not None:
+        replay.after(restarted)
     try:
         if execution.remote:
-            await replay.there(record.deliveries)
+            await replay.there(deliveries)
         else:
-            replay.here(record.deliveries)
+            replay.here(deliveries)
     except BaseException:
         execution.drop()
         raise
@@ -194,12 +221,23 @@ async def rebuild(record: Record, host: Host, *, strict: bool | None = None, rec
     return live
 
 
+def _restart(delivery: Delivery) -> Restart:
+    found = restart_of(delivery)
+    assert found is not None
+    return found
+
+
 class _Replay:
     """Hands a live session its deliveries again. What it cost is counted where there is a meter."""
 
     def __init__(self, live: Live, meter: Metrics | None, strict: bool) -> None:
         self._live, self._meter, self._strict = live, meter, strict
         self._known = 0  # queries asked so far
+
+    def after(self, restarted: Delivery) -> None:
+        """Begin where the program began again: what it asked and recorded before that is known."""
+        self._known = _restart(restarted).q
+        self._live.fold(Delivery(restarted.n, restarted.at, notes=restarted.notes))
 
     def here(self, deliveries: list[Delivery]) -> None:
         execution: Any = self._live.execution

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from everhold.core.journal import Delivery, Opened, Reply, compare, fold, tape
+from everhold.core.journal import Delivery, Opened, Reply, Restart, compare, fold, lately, restart_of, tape
 from everhold.core.metrics import Metrics
 from everhold.core.query import Query
 from everhold.drive.live import count, handed
@@ -27,18 +27,25 @@ class Played(msgspec.Struct, frozen=True):
     reworded: list[tuple[Query, Query]]  # as recorded, and as asked now
 
 
-def replay(record: Record, host: Host) -> Iterator[Played]:
+def replay(record: Record, host: Host, to: int | None = None) -> Iterator[Played]:
     """Play a session up to its last delivery; raises `Diverged` where the program asks something else.
 
-    Raises what finding the program raises, before anything is played.
+    Where the program begins again, it does so with what is recorded. With `to`, only what it takes to come to that
+    step is played: from the last restart before it on. Raises what finding the program raises, before it plays.
     """
     meter = Metrics()
     execution: Any = host.begin(record.birth, meter)
     opened: dict[int, Opened] = {}
     known = 0  # queries asked so far
-    execution.replaying = True
+    restart, deliveries = _before(record.deliveries, to)
     try:
-        for expected in tape(record.deliveries):
+        for expected in tape(deliveries):
+            if restart is not None:
+                execution.drop()
+                meter = restart.metrics.copy()
+                execution, known = execution.again(restart, meter), restart.q
+                opened.clear()
+            execution.replaying = True
             given, recorded = expected.given, expected.reply
             handing = handed(given)
             execution.recorded_versions = {} if recorded.notes is None else recorded.notes.versions
@@ -53,9 +60,18 @@ def replay(record: Record, host: Host) -> Iterator[Played]:
             if given is not recorded:
                 opened.clear()
             fold(opened, recorded)
+            restart = restart_of(recorded)
             yield Played(given, recorded, reply, _pairs(changed, recorded, reply))
     finally:
         execution.drop()
+
+
+def _before(deliveries: list[Delivery], to: int | None) -> tuple[Restart | None, list[Delivery]]:
+    """The last restart before a step, and the deliveries after it."""
+    restarted = None if to is None else lately([one for one in deliveries if one.n < to])[0]
+    if restarted is None:
+        return None, deliveries
+    return restart_of(restarted), [one for one in deliveries if one.n > restarted.n]
 
 
 def _pairs(changed: list[int], recorded: Delivery, reply: Reply) -> list[tuple[Query, Query]]:

@@ -41,7 +41,7 @@ from everhold.drive.live import Live, rebuild
 from everhold.drive.sessions import Sessions
 from everhold.drive.step import Said
 from everhold.ports.program import Clock
-from everhold.ports.store import Change, Letter, Record
+from everhold.ports.store import BEGUN, Change, Letter, Record
 
 T = TypeVar("T")
 
@@ -152,9 +152,9 @@ class Runner:
     async def _moving(self, session_id: str, act: Callable[[Live], Awaitable[T]], record: Record | None = None) -> T:
         """Act on a live session; raises `_Ended` if it has ended."""
         if self._sessions.cached(session_id) is None:
-            record = record or await self._store.load(session_id)
+            record = record or await self._store.load(session_id, since=BEGUN)
             if record.head.ended:
-                raise _Ended(record)
+                raise _Ended(await self._store.load(session_id))
 
         async def guarded(live: Live) -> T:
             if live.head.ended:
@@ -377,7 +377,7 @@ class Runner:
         """Go on from a failed session's last answer, under the code as it is now."""
 
         async def attempt() -> Status:
-            record = await self._store.load(session_id)
+            record = await self._store.load(session_id, since=BEGUN)
             moved(record.head.state, Event.RETRIED)
             last = len(record.deliveries) - 1
             while last > 0 and (notes := record.deliveries[last].notes) is not None and notes.retry:

@@ -19,10 +19,10 @@ from everhold.core.journal import Delivery
 from everhold.core.observe import Observers
 from everhold.core.query import Answer, Kind, Query
 from everhold.core.status import Outcome, Raised, Returned, idle_expired
-from everhold.drive.live import Live, rebuild
+from everhold.drive.live import Live, rebuild, replayable
 from everhold.drive.step import Said, Stepper
 from everhold.ports.program import Host
-from everhold.ports.store import Record, Store
+from everhold.ports.store import BEGUN, Record, Store
 
 log = logging.getLogger("everhold")
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Sessions:
         return live
 
     async def live(self, session_id: str, record: Record | None = None) -> Live:
-        """The session in memory, rebuilt if need be; from `record`, if it is whole. Raises what `rebuild` raises."""
+        """The session in memory, rebuilt if need be; from `record`, if it will do. Raises what `rebuild` raises."""
         live = self.cached(session_id)
         if live is not None:
             return live
@@ -65,8 +65,8 @@ class Sessions:
             async with lock:
                 live = self.cached(session_id)
                 if live is None:
-                    if record is None or len(record.deliveries) <= record.head.n:
-                        record = await self.store.load(session_id)
+                    if record is None or not replayable(record):
+                        record = await self.store.load(session_id, since=BEGUN)
                     live = await rebuild(record, self.host)
                     self.keep(live)
                 return live

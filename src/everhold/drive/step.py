@@ -11,27 +11,29 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from everhold.core.errors import BadValue, Spinning
 from everhold.core.intake import Intake
-from everhold.core.journal import Delivery, Notes, Opened, Reply, open_from
+from everhold.core.journal import Delivery, Notes, Opened, Reply, open_from, restart_of
 from everhold.core.query import Answer, Kind, Query, Rerun
 from everhold.core.session import Birth, Event, Head, State, moved
-from everhold.core.status import Outcome
+from everhold.core.status import Outcome, Raised
 from everhold.drive import doubt, processes
 from everhold.drive.child import child_birth, child_id
 from everhold.drive.live import Live, advance, count, is_noticed
 from everhold.drive.values import Values
-from everhold.ports.program import Clock
+from everhold.ports.program import Clock, Restartable
 from everhold.ports.store import NOBODY, Change, Effect, Letter, Notice, Store
 
 #: Kinds that the store itself may be able to answer.
 _QUICK: Final = frozenset({Kind.STATE, Kind.SIGNAL, Kind.SESSION})
 #: Deliveries one step may hold before the program counts as spinning.
 MOST: Final = 10_000
+#: Times a program may begin again in one step, with no signal received, before it counts as spinning.
+RESTARTS: Final = 100
 
 
 class Said(msgspec.Struct):
@@ -57,6 +59,7 @@ class Way(msgspec.Struct):
     letters: list[Letter] = []
     values: Values | None = None
     deeds: processes.Deeds | None = None  # what is done about processes
+    restarts: int = 0  # in a row
     raised: bool = False  # from a failure: more of the head changes than a light commit writes
     intake: Callable[[Intake], object] | None = None  # what happens to the lanes in the same moment
 
@@ -116,13 +119,20 @@ class Stepper:
     def _take(self, live: Live, way: Way, delivery: Delivery, reply: Reply) -> list[Query]:
         """Take a delivery and the program's reply into account."""
         way.deliveries.append(delivery)
+        notes = delivery.notes
+        if notes is not None and notes.restart is not None and way.restarts >= RESTARTS:
+            notes.restart, notes.outcome = None, _spinning(delivery.n)
+            reply.outcome = notes.outcome
         if reply.withdrawn:
             way.letters = [*way.letters, *_given_up(live, reply.withdrawn, way.at)]
             way.said.told = bool(way.letters)
         live.fold(delivery)
-        if delivery.notes is not None and delivery.notes.settled is not None:
-            way.said.settled = True
         live.timer = reply.due
+        if notes is not None:
+            if notes.settled is not None:
+                way.said.settled = True
+            if notes.restart is not None:
+                return self._restart(live, way, notes)
         if reply.outcome is not None:
             way.said.outcome = reply.outcome
             return []
@@ -131,6 +141,19 @@ class Stepper:
         live.head.metrics.paused(reply.asked)
         way.said.asked += reply.asked
         return [query for query in reply.asked if query.kind in _QUICK]
+
+    def _restart(self, live: Live, way: Way, notes: Notes) -> list[Query]:
+        """Let the program begin again, which is a delivery of nothing; returns what `_hand_over` does."""
+        assert notes.restart is not None
+        notes.record = dict(live.record)  # whole: nobody looks further back
+        n, meter = live.head.n + len(way.deliveries) + 1, live.head.metrics
+        meter.begun = n - 1
+        way.restarts += 1
+        way.said.asked = []  # all of it is withdrawn
+        live.execution = execution = cast(Restartable, live.execution).again(notes.restart, meter)
+        with execution.entered():
+            reply = execution.advance(n, way.at, [], False, None)
+        return self._take(live, way, Delivery(n, way.at, [], reply.asked, _notes(reply, False, None)), reply)
 
     async def _go_on(self, live: Live, way: Way, quick: list[Query]) -> None:
         """Answer from the store as long as the program asks what the store can answer."""
@@ -141,7 +164,8 @@ class Stepper:
             answers, read = await self._quick(live, way, quick, way.values)
             if not answers:
                 return
-            way.read = way.read + read
+            if read:
+                way.read, way.restarts = way.read + read, 0
             quick = await self._hand_over(live, way, answers)
 
     async def plain(self, live: Live, query: Query, answer: Answer) -> Query | Said:
@@ -215,6 +239,7 @@ class Stepper:
         way = Way(self._now(head), [], None, Said([], [], None, []))
         count(head.metrics, live.opened, failed.answers, fired=notes.fired)
         reply = await advance(live.execution, failed.n, failed.at, failed.answers, notes.fired, None)
+        way.letters = _given_up(live, reply.withdrawn, way.at)
         live.fold(Delivery(failed.n, failed.at, failed.answers, reply.asked, Notes(withdrawn=reply.withdrawn)))
         again = [] if reply.outcome is not None else [entry.query for entry in live.opened.values()]
         reply.notes, reply.withdrawn = reply.notes or Notes(), []
@@ -223,7 +248,8 @@ class Stepper:
         delivery.notes.retry = True
         live.shut()
         self._take(live, way, delivery, reply)
-        way.said.asked = list(again)
+        if delivery.notes.restart is None:
+            way.said.asked = list(again)
         live.before = {query.q for query in again} - {query.q for query in reply.asked}
         head.state, way.raised = moved(head.state, Event.RETRIED), True
         return await self._begin_again(live, way, ends)
@@ -235,9 +261,9 @@ class Stepper:
         way = Way(live.head.updated_at, [], live.birth, Said([], [], None, []), values=values)
         way.said.asked = [entry.query for entry in live.opened.values()]
         live.before = {query.q for query in way.said.asked if query.kind is Kind.CALL}
-        return await self._begin_again(live, way, answers)
+        return await self._begin_again(live, way, answers, unbegun=restart_of(shared[-1]) is not None)
 
-    async def _begin_again(self, live: Live, way: Way, answers: list[Answer]) -> Said:
+    async def _begin_again(self, live: Live, way: Way, answers: list[Answer], unbegun: bool = False) -> Said:
         live.noticed.clear()
         live.working.clear()
         known = {answer.q for answer in answers}
@@ -246,7 +272,7 @@ class Stepper:
         answers += [doubt.unknown(query) for query in opened if query.q in live.before and query.rerun is Rerun.NEVER]
         quick = [query for query in opened if query.kind in _QUICK]
         try:
-            if answers:
+            if answers or unbegun:
                 quick += await self._hand_over(live, way, answers)
             await self._go_on(live, way, [query for query in quick if query.q in live.opened])
             await self._commit(live, way)
@@ -412,6 +438,11 @@ def _is_plain(reply: Reply, asked: Query) -> bool:
         and reply.notes is None
         and not reply.withdrawn
     )
+
+
+def _spinning(n: int) -> Raised:
+    """The end of a program that begins again and again, and never pauses."""
+    return Raised(f"Spinning: {Spinning(f'{RESTARTS} restarts')}", Spinning.code, "", n)
 
 
 def _notes(reply: Reply, fired: bool, cancel: str | None) -> Notes | None:

@@ -15,13 +15,14 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import BadExport, Diverged
+from everhold.core.errors import BadExport, Diverged, Spinning
 from everhold.core.journal import Delivery, Notes, Opened, Reply, fold, tape
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Query
 from everhold.core.session import Birth, Head, State
 from everhold.core.status import Outcome, Raised, Returned
 from everhold.drive.replay import replay
+from everhold.drive.step import RESTARTS
 from everhold.ports.program import Host
 from everhold.ports.store import Record
 
@@ -88,8 +89,9 @@ class Tape(msgspec.Struct):
             known = {query.q for query in reply.asked}
             retried = step.given is not step.reply  # which lists what was open before it, too
             asked = [query for query in step.reply.asked if not retried or query.q in known]
-            was += [*given, *_said(asked, step.reply.notes.outcome if step.reply.notes is not None else None)]
-            now += [*given, *_said(reply.asked, reply.outcome)]
+            notes = step.reply.notes
+            was += [*given, *_said(asked, notes.outcome if notes is not None else None, notes)]
+            now += [*given, *_said(reply.asked, reply.outcome, reply.notes)]
         if was == now:
             return parted
         lines = difflib.unified_diff(was, now, "recorded", "now", n=6, lineterm="")
@@ -135,14 +137,18 @@ class Overhearing:
         self.replies: list[Reply] = []
 
     def begin(self, birth: Birth, meter: Metrics) -> Any:
-        execution: Any = self._host.begin(birth, meter)
-        advance = execution.advance
+        return self._overheard(self._host.begin(birth, meter))
+
+    def _overheard(self, execution: Any) -> Any:
+        advance, again = execution.advance, getattr(execution, "again", None)
 
         def overheard(*args: Any) -> Reply:
             self.replies.append(self.hear(advance, args))
             return self.replies[-1]
 
         execution.advance = overheard
+        if again is not None:
+            execution.again = lambda *args: self._overheard(again(*args))
         return execution
 
     def hear(self, advance: Any, args: tuple[Any, ...]) -> Reply:
@@ -172,8 +178,10 @@ def _given(delivery: Delivery) -> Iterator[str]:
         yield f"  cancelled: {notes.cancel}"
 
 
-def _said(asked: Iterable[Query], outcome: Outcome | None) -> Iterator[str]:
+def _said(asked: Iterable[Query], outcome: Outcome | None, notes: Notes | None) -> Iterator[str]:
     """What a program said, one fact a line."""
+    if notes is not None and notes.restart is not None:
+        yield from _folded("  begins again with ", notes.restart.args)
     for query in asked if outcome is None else ():
         yield f"  {query.id} {query.kind} at {query.key}"
         for field in _WORDS:
@@ -218,6 +226,8 @@ class _Retold:
         self._opened: dict[int, Opened] = {}
         self._left: list[Answer] = []
         self._done: list[Delivery] = []
+        self._unbegun = True  # the first delivery brings nothing, nor does the one after a restart
+        self._restarts = 0  # in a row
         self._ended = False
 
     def deliveries(self) -> list[Delivery]:
@@ -235,17 +245,30 @@ class _Retold:
         """Hand over what fits now; returns whether there was anything."""
         answers = self._fitting()
         fired, cancel = notes.fired, notes.cancel
-        if self._ended or (self._done and not answers and not fired and cancel is None):
+        if self._ended or not (self._unbegun or answers or fired or cancel is not None):
             return False
-        n = len(self._done)
+        n, self._unbegun = len(self._done), False
         with self._execution.entered():
             reply: Reply = self._execution.advance(n, at, answers, fired, cancel)
-        versions = {} if reply.notes is None else reply.notes.versions
-        said = Notes(fired=fired, cancel=cancel, withdrawn=reply.withdrawn, versions=versions, outcome=reply.outcome)
+        noted = reply.notes or Notes()
+        said = Notes(
+            fired=fired,
+            cancel=cancel,
+            withdrawn=reply.withdrawn,
+            versions=noted.versions,
+            outcome=reply.outcome,
+            restart=noted.restart,
+        )
         delivery = _told(Delivery(n, at, answers, [] if reply.outcome is not None else reply.asked, said))
         fold(self._opened, delivery)
         self._done.append(delivery)
         self._ended = reply.outcome is not None
+        self._restarts = 0 if noted.restart is None else self._restarts + 1
+        if noted.restart is not None:
+            if self._restarts > RESTARTS:
+                raise Spinning(f"{RESTARTS} restarts")
+            self._execution = self._execution.again(noted.restart, Metrics())
+            self._unbegun = True
         return True
 
     def _fitting(self) -> list[Answer]:

@@ -33,6 +33,7 @@ class Step(msgspec.Struct, frozen=True):
     withdrawn: list[QueryId]
     log: list[LogEntry]
     outcome: Outcome | None
+    restart: dict[str, JSON] | None = None  # with what the program began again after it
 
 
 def step(delivery: Delivery) -> Step:
@@ -50,6 +51,7 @@ def step(delivery: Delivery) -> Step:
         [QueryId(f"q-{q}") for q in notes.withdrawn],
         notes.log,
         notes.outcome,
+        None if notes.restart is None else notes.restart.args,
     )
 
 

@@ -10,7 +10,7 @@ import datetime
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeVar, overload
 
 from everhold.core.codec import JSON
 
@@ -184,6 +184,14 @@ class Context(Protocol):
 
     async def run(self, call: Call[T]) -> T:
         """Run another program inline, as part of this session."""
+        ...
+
+    async def restart(self, /, **args: Any) -> NoReturn:
+        """Begin again from the first line with these arguments, in the same session. It never returns.
+
+        What was answered so far is kept and never replayed again, so that coming back does not take ever longer.
+        What is still open is withdrawn, as at the end. Raises `BadArguments`, and nothing has happened.
+        """
         ...
 
     def spawn(self, call: Call[T], *, title: str = "") -> Child[T]:

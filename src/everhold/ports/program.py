@@ -19,7 +19,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVa
 
 from everhold.core.codec import JSON
 from everhold.core.errors import AnswerRefused, BadArguments, BadSchema, BadValue, NotAProgram
-from everhold.core.journal import Delivery, Reply
+from everhold.core.journal import Delivery, Reply, Restart
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Query
 from everhold.core.schema import fit, unfit
@@ -244,6 +244,14 @@ class Execution(Protocol):
 
     def drop(self) -> None:
         """Let go of everything: silent, without effects."""
+        ...
+
+
+class Restartable(Execution, Protocol):
+    """An execution whose program may begin again: its reply then has a `restart` in its notes, and it is dropped."""
+
+    def again(self, restart: Restart, meter: Metrics) -> Execution:
+        """The next life of the program, not begun yet."""
         ...
 
 

@@ -35,6 +35,10 @@ class Notice(msgspec.Struct, frozen=True):
     query: Query
 
 
+#: What `load` reads of a journal, beside all from some delivery on: from what is open on; or what is replayed.
+OPEN: Final = -1
+BEGUN: Final = -2
+
 #: The worker of work that has not begun: whoever finds it may begin it.
 NOBODY: Final = ""
 
@@ -207,7 +211,9 @@ class Store(Protocol):
         ...
 
     async def load(self, session_id: str, since: int = 0) -> Record:
-        """Read one session and its deliveries from `since` on (-1: from `open_from`), of one moment.
+        """Read one session and its deliveries from `since` on, of one moment.
+
+        `OPEN` is from `head.open_from` on, and `BEGUN` from `head.metrics.begun`, where its program began again last.
 
         MUST raise `UnknownSession` if there is none.
         MUST include the deliveries a fork shares with its origin.

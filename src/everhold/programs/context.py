@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
 from everhold.core.codec import JSON, plain
-from everhold.core.errors import AfterCancel, BadArguments, BadValue, ForeignCall
+from everhold.core.errors import AfterCancel, BadArguments, BadValue, CannotRestart, ForeignCall
 from everhold.core.graph import Node
 from everhold.core.journal import Notes
 from everhold.core.log import LOGGED, LogEntry, Progress
@@ -286,6 +286,17 @@ class PythonContext:
         finally:
             task.path = outer
             task.made, task.asked, task.drawn = counters
+
+    async def restart(self, /, **args: Any) -> NoReturn:
+        execution, task = self._execution, self._task()
+        if not execution.loop.dropped:
+            if execution.cancelled:
+                raise AfterCancel("restart")
+            if "/" in task.path:
+                raise CannotRestart("this program was run inline by another one, whose session it is")
+            execution.begin_again(execution.program.bind((), args))
+        await Future(execution.loop)  # never done: nothing more of the program runs
+        raise AssertionError("unreachable")
 
     def spawn(self, call: Call[Any], *, title: str = "") -> PythonChild:
         return self._spawn(call, title=given.text(title, "title"))[1]

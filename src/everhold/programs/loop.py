@@ -103,9 +103,10 @@ class Task(asyncio.Task[Any]):
 
 
 class Loop(asyncio.AbstractEventLoop):
-    def __init__(self, salt: int) -> None:
+    def __init__(self, salt: int, prefix: str = "") -> None:
         self.now = 0.0
         self.salt = salt
+        self.prefix = prefix  # of the paths of its tasks: keys differ before and after a restart
         self.active = False
         self.thread = 0  # the one on which it is active; asyncio's own way to ask for it takes a call of the system
         self.dropped = False
@@ -245,7 +246,7 @@ class Loop(asyncio.AbstractEventLoop):
             path = f"{maker.path}.{maker.made}"
             context = copy_context() if context is None else context
         else:
-            path = str(self._made)
+            path = f"{self.prefix}{self._made}"
             self._made += 1
         if len(self.tasks) > 64 and len(self.tasks) & (len(self.tasks) - 1) == 0:
             self.living()
@@ -302,7 +303,7 @@ class Loop(asyncio.AbstractEventLoop):
             return
         if not self.dropped:
             self._finalized += 1
-            Task(agen.aclose(), self, f"~{self._finalized}", copy_context())
+            Task(agen.aclose(), self, f"{self.prefix}~{self._finalized}", copy_context())
             return
         try:
             agen.aclose().send(None)
@@ -311,14 +312,18 @@ class Loop(asyncio.AbstractEventLoop):
 
     # ---- letting go
 
+    def stand_still(self) -> None:
+        """Run nothing more of what is ready or waits for its time."""
+        self._ready.clear()
+        self._timers.clear()
+
     def drop(self) -> None:
         """Close every parked coroutine here and now, each in its own context: silent, without effects."""
         if self.dropped:
             return
         self.dropped = True
         PARKED.discard(self)
-        self._ready.clear()
-        self._timers.clear()
+        self.stand_still()
         if self.active:
             self._close_all()
         else:

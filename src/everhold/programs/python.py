@@ -25,7 +25,7 @@ from everhold.core.errors import (
     VersionMissing,
     words_of,
 )
-from everhold.core.journal import Delivery, Notes, Reply
+from everhold.core.journal import Delivery, Notes, Reply, Restart
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Query, Usage
@@ -64,12 +64,16 @@ class Pending(Future):
 class PythonExecution:
     remote = bare = False
 
-    def __init__(self, program: Program[Any, Any], birth: Birth, meter: Metrics) -> None:
+    def __init__(
+        self, program: Program[Any, Any], birth: Birth, meter: Metrics, restart: Restart | None = None
+    ) -> None:
         self.program = program
         self.birth = birth
         self.meter = meter
+        self.args = birth.args if restart is None else restart.args
+        self.restarts = 0 if restart is None else restart.count
         self.loop = Loop(  # type: ignore[abstract]
-            salt=hash_of(birth.seeds[0].seed)
+            salt=hash_of(birth.seeds[0].seed), prefix=f"{self.restarts}@" if self.restarts else ""
         )
         self.n = -1
         self.cancelled = False
@@ -79,9 +83,10 @@ class PythonExecution:
         self.after: list[Callable[[], Any]] = []  # to be done when what was said is kept
         self.versions: dict[str, int] = {}
         self.record: dict[str, JSON] = {}
-        self.asked_count = 0
+        self.asked_count = 0 if restart is None else restart.q
         self.llm_asked = 0  # llm queries of this delivery, for budgets
         self.spent = Ledger()  # what its answers cost
+        self.spent.add("", None if restart is None else restart.spent)
         self.keep: Callable[[JSON], JSON] | None = None  # how answers from outside are written down
         self._effects: dict[int, Callable[[], Any]] = {}
         self._children: dict[int, Call[Any]] = {}
@@ -134,6 +139,9 @@ class PythonExecution:
     def child(self, q: int) -> Call[Any] | None:
         return self._children.get(q)
 
+    def again(self, restart: Restart, meter: Metrics) -> PythonExecution:
+        return PythonExecution(self.program, self.birth, meter, restart)
+
     def drop(self) -> None:
         if self.loop.dropped:
             return
@@ -149,7 +157,7 @@ class PythonExecution:
     # ---- being run
 
     def _begin(self) -> None:
-        arguments = self.program.arguments(self.birth.args)
+        arguments = self.program.arguments(self.args)
         coro: Any = self.program.body(self.context, **arguments)
         if self.replaying:
             coro = self._track = Track(coro, self)
@@ -235,7 +243,11 @@ class PythonExecution:
             return self._end(self._outcome(self._root))
         due = self.loop.due()
         if not self._pending and due is None:
-            return self._end(self._stuck())
+            if self._notes is None or self._notes.restart is None:
+                return self._end(self._stuck())
+            reply = Reply([], self._withdrawn, None, None, self._notes)
+            self.drop()
+            return reply
         return Reply(self._asked, self._withdrawn, due, None, self._notes)
 
     def _outcome(self, root: Task) -> Outcome:
@@ -258,6 +270,19 @@ class PythonExecution:
         return Reply([], [], None, outcome, self._notes)
 
     # ---- what the context calls
+
+    def begin_again(self, args: dict[str, JSON]) -> None:
+        """End here, and leave what another execution needs to begin again; nothing that is ready runs any more."""
+        if self._root is None or self._root.done():
+            return  # it has ended already
+        now = {query.q for query in self._asked}
+        self._withdrawn += sorted(self._pending.keys() - now)
+        self._asked = []
+        self._pending.clear()
+        self.loop.stand_still()
+        self.notes.restart = Restart(
+            args=args, count=self.restarts + 1, q=self.asked_count, metrics=self.meter.copy(), spent=self.spent.usage
+        )
 
     def withdraw(self, q: int) -> None:
         if self._pending.pop(q, None) is None or self.loop.dropped:

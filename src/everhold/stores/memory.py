@@ -229,7 +229,7 @@ class MemoryStore(Lanes, Upkeep):
 
     async def load(self, session_id: str, since: int = 0) -> Record:
         session = self._known(session_id)
-        start = session.head.open_from if since == -1 else since
+        start = since if since >= 0 else session.head.first(since)
         return Record(
             _birth(session.text),
             _copied(session.head),

@@ -13,7 +13,7 @@ import msgspec
 
 from everhold.core.codec import JSON, same
 from everhold.core.errors import Diverged, ForeignCall
-from everhold.core.journal import Delivery, Reply, describe
+from everhold.core.journal import Delivery, Reply, describe, restart_of
 from everhold.core.query import Query
 from everhold.core.status import Raised, Returned
 from everhold.drive.replay import replay
@@ -80,6 +80,9 @@ def _differ(recorded: Delivery, reply: Reply) -> Iterator[str]:
                 before, now = getattr(old, name), getattr(new, name)
                 if before != now:
                     yield f"{old.id} has another {name}. recorded: {_shown(before)}; asked on replay: {_shown(now)}"
+    began, begins = restart_of(recorded), None if reply.notes is None else reply.notes.restart
+    if began is not None and begins is not None and not same(began.args, begins.args):
+        yield f"it began again with {_shown(began.args)}; on replay with {_shown(begins.args)}"
     outcome = None if recorded.notes is None else recorded.notes.outcome
     match outcome, reply.outcome:
         case Returned(value=old_value), Returned(value=new_value) if not same(old_value, new_value):

@@ -184,6 +184,7 @@ def _noted(delivery: Delivery) -> list[str]:
         return []
     words = [f"{entry.level}: {entry.message}" for entry in notes.log]
     words += ["timers fired"] * notes.fired + ["retried"] * notes.retry
+    words += [] if notes.restart is None else [f"began again with {value_text(notes.restart.args)}"]
     return words + ([f"cancelled: {notes.cancel}".removesuffix(": ")] if notes.cancel is not None else [])
 
 

@@ -86,7 +86,7 @@ def _watch(record: Record, at: int | None, database: str | None) -> None:
 def _played(house: House, record: Record, last: int) -> Generator[Played, None, None]:
     from everhold.drive.replay import replay
 
-    for one in replay(record, house.host):
+    for one in replay(record, house.host, to=last):
         yield one
         if one.recorded.n >= last:
             return
@@ -119,11 +119,13 @@ def _refuse_blind() -> None:
 
 def _stop_at(house: House, record: Record, last: int) -> None:
     """Replay up to the step before, then hand over step `last` under the debugger."""
+    from everhold.core.journal import lately
     from everhold.fronts.cli.debug import step_through
 
     file = _file(house, record)
     steps = _played(house, record, last)
-    for _ in range(last):
+    begun = lately(record.deliveries[:last])[0]
+    for _ in range(last if begun is None else last - begun.n - 1):
         next(steps, None)
     click.secho(
         f"step {last} of {called(record.birth.id, record.birth.key)} · n next line, c end of step, q quit", fg="cyan"

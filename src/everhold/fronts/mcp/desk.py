@@ -27,7 +27,7 @@ from everhold.core.errors import (
     StateError,
     UsageError,
 )
-from everhold.core.journal import Delivery, open_queries
+from everhold.core.journal import Delivery, open_queries, restart_of
 from everhold.core.query import Kind, Query, Usage, number
 from everhold.core.status import Accepted, OpenQuery, Paused, Running, Status
 from everhold.fronts.mcp import family, lore, person, reply, rounds
@@ -379,7 +379,8 @@ def _steps(deliveries: list[Delivery]) -> list[JSON]:
             }
             for answer in delivery.answers
         ]
-        rows.append({"step": delivery.n, "answers": answers, "asked": [query.id for query in delivery.asked]})
+        row: dict[str, JSON] = {"step": delivery.n, "answers": answers, "asked": [query.id for query in delivery.asked]}
+        rows.append(row if restart_of(delivery) is None else {**row, "restarted": True})
     return rows
 
 

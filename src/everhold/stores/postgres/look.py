@@ -11,9 +11,11 @@ import msgspec
 
 from everhold.core.codec import loads, seal
 from everhold.core.journal import Delivery, open_queries
+from everhold.core.metrics import Metrics
 from everhold.core.query import ANSWERABLE, Kind, Query
 from everhold.core.session import Birth, Head
-from everhold.ports.store import Effect, Filter, Letter, Record
+from everhold.ports.store import BEGUN, Effect, Filter, Letter, Record
+from everhold.ports.store import OPEN as OPENED
 from everhold.stores.postgres.address import kept, named, read
 from everhold.stores.postgres.group import HEAD
 from everhold.stores.postgres.land import label_row
@@ -32,15 +34,17 @@ _CHAIN: Final = (
 )
 _STEPS: Final = "chain c JOIN everhold.journal j ON j.session = c.source AND j.n >= c.since AND j.n <= c.upto"
 _TOP: Final = "9223372036854775807"
+_BEGUN: Final = Metrics.__struct_fields__.index("begun")  # its place among the metrics, which are an array
 #: What `load` reads, all at one moment: which of the wanted it is, which part of it, and the columns of `_PARTS`. Each
-#: of the wanted has the number of its first delivery; negative: from what is open on.
+#: of the wanted has the number of its first delivery, or says with a negative one where to begin.
 LOAD: Final = (
     "WITH RECURSIVE wanted AS (SELECT w.i, w.since, s.ref, s.birth, s.seal, s.origin, s.origin_n"
     " FROM unnest(%s::text[], %s::int8[]) WITH ORDINALITY AS w (id, since, i)"
     " JOIN everhold.session s ON s.id = w.id AND s.deleted = 0), "
     + _CHAIN.format(
-        first=f"SELECT w.i, w.ref, CASE WHEN w.since < 0 THEN h.open_from ELSE w.since END, {_TOP}, w.origin,"
-        " w.origin_n FROM wanted w JOIN everhold.head_1 h ON h.ref = w.ref"
+        first=f"SELECT w.i, w.ref, CASE w.since WHEN {OPENED} THEN h.open_from WHEN {BEGUN} THEN"
+        f" coalesce((h.metrics::json ->> {_BEGUN})::int8, 0) ELSE w.since END, {_TOP}, w.origin, w.origin_n"
+        " FROM wanted w JOIN everhold.head_1 h ON h.ref = w.ref"
     )
     + " SELECT w.i, 0, h.ref, w.birth, h.state, h.metrics, h.due_at, h.updated_at, w.seal, h.revision, h.n,"
     " h.open_from, h.mail, h.attempts, h.seal FROM wanted w JOIN everhold.head_1 h ON h.ref = w.ref UNION ALL"

@@ -139,7 +139,7 @@ class SQLiteStore(Lanes, Upkeep):
     async def load(self, session_id: str, since: int = 0) -> Record:
         with self._reading():
             birth, head, origin = self._session(session_id)
-            first = head.open_from if since < 0 else since
+            first = since if since >= 0 else head.first(since)
             deliveries = self._deliveries(head.ref, first, birth.origin_n, origin)
             letters = self._letters(head.ref) if head.mail else []
             effects = [] if head.ended else self._effects(head.ref)
