@@ -116,6 +116,51 @@ async def test_a_program_that_asks_something_else_diverges():
     assert not found.goes_on
 
 
+@everhold.program
+async def restarting(ctx: everhold.Context, round: int = 0) -> str:
+    await ctx.llm("before" if round == 0 else "after")
+    await ctx.restart(round=round + 1)
+
+
+async def _restarting(ctx: everhold.Context, round: int = 0) -> str:
+    if round == 0:
+        await ctx.approval("something else by now")
+    await ctx.llm("after")
+    await ctx.restart(round=round + 1)
+
+
+async def _ended(ctx: everhold.Context, round: int = 0) -> str:
+    await ctx.llm("before" if round == 0 else "after")
+    return "done"
+
+
+async def test_what_was_before_a_restart_is_not_checked():
+    """A session goes on from its last restart: what code it began with does not matter any more."""
+    record = await recorded(restarting(), answers=("x", "y"))
+    found = examine(record, host(changed(_restarting)))
+
+    assert (found.verdict, found.steps, found.goes_on) == ("ok", 1, True)
+
+
+async def test_to_begin_again_or_not_is_a_difference():
+    """Played as a whole, a program that ends where it began again, or the other way round, diverges."""
+    for call, body in ((restarting(), _ended), (changed(_ended)(), restarting.body)):
+        record = await recorded(call, answers=("x",))
+        with pytest.raises(everhold.EverholdError, match="a restart"):
+            list(replay(record, host(changed(body))))
+
+
+async def test_replay_goes_on_across_a_restart():
+    """All steps are played; with `to`, those after the last restart before it."""
+    record = await recorded(restarting(), answers=("x", "y"))
+    there = host(restarting)
+
+    assert [played.given.n for played in replay(record, there)] == [0, 1, 2, 3, 4]
+    assert [played.given.n for played in replay(record, there, to=4)] == [4]
+    assert [played.given.n for played in replay(record, there, to=3)] == [2, 3, 4]
+    assert [played.given.n for played in replay(record, there, to=1)] == [0, 1, 2, 3, 4]
+
+
 async def test_a_program_that_ends_early_diverges():
     """An end where a question is recorded is something else too."""
     found = examine(await recorded(), host(changed(_shorter)))

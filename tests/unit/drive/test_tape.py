@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import everhold as eh
-from everhold.core.errors import BadExport
+from everhold.core.errors import BadExport, Spinning
 from everhold.drive.tape import Tape
 from everhold.ports.program import Program
 from everhold.programs.python import PythonHost
@@ -80,6 +80,51 @@ def test_accepting_keeps_the_answers_that_still_fit(tape: Tape) -> None:
     assert [answer.value for step in told.deliveries for answer in step.answers] == ["Ann"]
     assert [query.prompt for query in told.deliveries[-1].asked] == ["Your age?"]
     assert [answer.value for step in tape.updated(host(shorter)).deliveries for answer in step.answers] == [True]
+
+
+async def restarting(ctx: eh.Context, left: int = 2) -> str:
+    name = await ctx.llm(f"Your name? {left}")
+    if left:
+        await ctx.restart(left=left - 1)
+    return name
+
+
+async def sooner(ctx: eh.Context, left: int = 2) -> str:
+    name = await ctx.llm(f"Your name? {left}")
+    if left:
+        await ctx.restart(left=0)
+    return name
+
+
+async def restless(ctx: eh.Context, left: int = 2) -> str:
+    if left == 2:
+        await ctx.llm(f"Your name? {left}")
+    await ctx.restart(left=0)
+
+
+@pytest.fixture
+def restarted() -> Iterator[Tape]:
+    with Kit() as kit:
+        kit.start(eh.program(restarting)(), answers=["Ann", "Bob", "Cay"])
+        yield Tape.of(kit._wait(kit._house.store.load(kit.last.session_id)))
+
+
+def test_a_tape_goes_on_across_restarts(restarted: Tape, tmp_path: Path) -> None:
+    """It is played as a whole, and other arguments of a restart are a difference that can be accepted."""
+    assert restarted.difference(host(restarting)) == restarted.updated(host(restarting)).difference(host(restarting))
+    assert restarted.difference(host(restarting)) == ""
+    lines = restarted.difference(host(sooner)).splitlines()
+    assert '-  begins again with {"left":1}' in lines and '+  begins again with {"left":0}' in lines
+    accepted = restarted.updated(host(sooner))
+    assert accepted.difference(host(sooner)) == ""
+    assert len(accepted.deliveries) == 4
+    restarted.write(tmp_path / "tape.json")
+    assert Tape.read(tmp_path / "tape.json").difference(host(restarting)) == ""
+
+
+def test_a_tape_of_one_that_never_pauses_cannot_be_accepted(restarted: Tape) -> None:
+    with pytest.raises(Spinning):
+        restarted.updated(host(restless))
 
 
 def test_a_tape_is_written_and_read(tape: Tape, tmp_path: Path) -> None:

@@ -52,6 +52,26 @@ def test_a_sound_program_ends_the_same_wherever_it_is_crashed() -> None:
     assert len(report.points) == 2 * report.commits >= 20
 
 
+@eh.program
+async def again(ctx: eh.Context, round: int = 0, said: list[str] | None = None) -> list[str]:
+    """Each round asks, counts, calls and begins again; one hears a signal, and the last one has a child."""
+    said = [*(said or []), await ctx.llm(f"round {round}?")]
+    await ctx.state.incr("rounds")
+    said.append(await ctx.call(send, f"{round}"))
+    if round == 1:
+        said.append(await ctx.receive("paid"))
+    if round == 3:
+        return [*said, await ctx.spawn(child())]
+    await ctx.restart(round=round + 1, said=said)
+
+
+def test_a_program_that_begins_again_ends_the_same_wherever_it_is_crashed() -> None:
+    """Before the commit of a restart the old life stands, with its last answer; after it the new one."""
+    report = crash_everywhere(again(), answers=ANSWERS, signals={"paid": "bob"})
+    assert report.result == ["z", "sent 0", "z", "sent 1", "bob", "z", "sent 2", "z", "sent 3", "c"]
+    assert len(report.points) == 2 * report.commits >= 20
+
+
 def test_the_report_names_the_calls_that_may_run_twice() -> None:
     report = crash_everywhere(refund(order="7"), answers=ANSWERS, signals={"paid": "bob"})
     assert report.repeated == ["send"]

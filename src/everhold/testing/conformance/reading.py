@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from everhold.core.errors import UnknownSession
+from everhold.core.metrics import Metrics
 from everhold.core.query import Kind
 from everhold.core.session import SessionId, State, mint
 from everhold.core.status import Raised, Returned, Stopped
-from everhold.ports.store import Effect, Filter, Letter, Store, Write
+from everhold.ports.store import BEGUN, Effect, Filter, Letter, Store, Write
 from everhold.testing.conformance.build import ask, begin, branch, end, ids, mark, move
 from everhold.testing.conformance.room import Room
 
@@ -53,6 +54,27 @@ class LoadRoom(Room):
         await move(store, record, answers={0: 0})
 
         assert (await store.load("s-1", -1)).deliveries == []
+
+    async def test_since_the_program_began_again(self, store: Store) -> None:
+        """With -2, deliveries are read from the one at which the program began again last; if it never did, all."""
+        record = await begin(store, "s-1", ask(0))
+        assert [one.n for one in (await store.load("s-1", BEGUN)).deliveries] == [0]
+        for q in range(3):
+            record = await move(store, record, answers={q: q}, asked=[ask(q + 1)], tip={"metrics": Metrics(begun=q)})
+            found = await store.load("s-1", BEGUN)
+            assert ([one.n for one in found.deliveries], found.head) == ([*range(q, q + 2)], record.head)
+
+    async def test_a_fork_since_the_program_began_again(self, store: Store) -> None:
+        """What a fork shares with its origin is read from there on, too."""
+        record = await begin(store, "s-1", ask(0))
+        for q in range(3):
+            record = await move(store, record, answers={q: q}, asked=[ask(q + 1)], tip={"metrics": Metrics(begun=2)})
+        other = await branch(store, record, "s-2", 2)
+        other = await move(store, other, answers={2: 2}, asked=[ask(3)], tip={"metrics": Metrics(begun=1)})
+        await move(store, other, answers={3: 3}, asked=[ask(4)], tip={"metrics": Metrics(begun=1)})
+
+        assert [one.n for one in (await store.load("s-2", BEGUN)).deliveries] == [1, 2, 3, 4]
+        assert [one.n for one in (await store.load("s-1", BEGUN)).deliveries] == [2, 3]
 
     async def test_find_by_key(self, store: Store) -> None:
         """A key finds its session, and only the exact key does."""
