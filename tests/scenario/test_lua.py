@@ -337,3 +337,12 @@ async def test_a_package_that_is_gone_is_missed(place):
     async with house(place) as runtime:
         status = await runtime.wait(status.session_id, 30)
         assert prompts(status)[0].startswith('Line 2 after ["a"]')
+
+
+async def test_a_lua_program_cannot_restart(place):
+    """There is no such verb: it fails as with any other name that is not there, and says which."""
+    restarts = place.put("restarts", "return {run = function(ctx) alc.llm('?') alc.restart({}) end}")
+    async with house(place) as runtime:
+        status = await runtime.start(restarts())
+        end = await runtime.answer(status.queries[0], "x")
+        assert (end.state, "restart" in end.error) == ("failed", True)

@@ -210,3 +210,32 @@ async def test_the_sql_for_an_owner_makes_the_tables(postgres):
     async with everhold.open(url) as runtime:
         assert (await runtime.start(refund(order="7"))).state == "paused"
     postgres.run("DROP SCHEMA owned CASCADE")
+
+
+@everhold.program
+async def again(ctx, times: int):
+    for number in range(times):
+        await ctx.llm(f"question {number}")
+    await ctx.restart(times=3)
+
+
+async def test_a_cold_resume_after_a_restart_reads_what_a_young_session_reads(postgres):
+    """A thousand answers before it are not read again."""
+    url, read = fresh(postgres), []
+    for times in (2, 1000):
+        async with everhold.open(url) as runtime:
+            status = await runtime.start(again(times=times))
+            for _ in range(times + 1):
+                status = await runtime.answer(status.queries[0], "x")
+        async with everhold.open(url) as other:
+            load, found = other.store.load, []
+
+            async def counted(*args, load=load, found=found, **more):
+                found.append(await load(*args, **more))
+                return found[-1]
+
+            other.store.load = counted
+            status = await other.answer(status.queries[0], "y")
+            assert [query.prompt for query in status.queries] == ["question 2"]
+            read.append(sum(len(record.deliveries) for record in found))
+    assert read[0] == read[1] < 12

@@ -7,9 +7,13 @@ import pytest
 import everhold
 from everhold.core.errors import BadStep, Diverged
 from everhold.core.journal import restart_of
+from everhold.drive.agent.agent import Agent
+from everhold.ports.program import REGISTRY
 from everhold.ports.store import BEGUN
+from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
 from tests.scenario.house import opened, prompts, store
+from tests.scenario.talk import Scripted, use
 
 seen = []
 
@@ -348,6 +352,62 @@ async def test_the_parent_of_a_child_that_restarts_gets_its_end():
         assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (6, 6)
 
 
+@everhold.program
+async def oven(ctx, begun: bool = False):
+    if not begun:
+        await ctx.background(slow(), title="bread")
+        await ctx.restart(begun=True)
+    listed = [one["title"] for one in await ctx.processes()]
+    return [*listed, (await ctx.receive("process"))["value"]]
+
+
+async def test_processes_in_the_background_are_known_after_a_restart():
+    """They go on, and the program hears of their end."""
+    async with opened() as runtime:
+        status = await runtime.start(oven(), wait=0)
+        await children_of(runtime, status.session_id)
+        (child,) = [query for query in await runtime.inbox() if query.kind == "llm"]
+        await runtime.answer(child, "baked")
+        assert (await runtime.wait(status.session_id, 5)).result == ["bread", "baked"]
+
+
+@tool
+def hand_on(start: int):
+    """Have somebody else do it."""
+    return rounds(done=start)
+
+
+hander = Agent("local:hander", tools=[hand_on])
+
+
+async def test_a_program_that_a_tool_hands_on_to_may_restart():
+    """Inside the turn of an agent the tool's program has a session of its own: the turn waits for its end."""
+    cast = Scripted(use("hand_on", start=1), *["yes"] * 6, "Done.")
+    async with opened(llm=cast, replay=False) as runtime:
+        session = await runtime.session(hander, "s")
+        assert (await session.send("Go.")).text == "Done."
+        (child,) = await runtime.sessions(parent=session.id)
+        assert (child.state, (await runtime.status(child.session_id)).result) == ("completed", ["yes"] * 6)
+
+
+async def test_an_answer_that_is_taken_where_the_program_is_not_leads_to_a_restart(tmp_path):
+    """It waits in the intake; whoever has the program goes on with it."""
+
+    @everhold.program
+    async def traveller(ctx, said: str = ""):
+        await ctx.restart(said=await ctx.llm(f"after {said}"))
+
+    async with opened(tmp_path) as runtime:
+        status = await runtime.start(traveller())
+    place = (traveller.ref, traveller.version)
+    del REGISTRY[place]
+    async with opened(tmp_path, replay=False) as blind:
+        assert await blind.answer(status.queries[0], "kept") == everhold.Accepted(status.session_id, 0)
+    REGISTRY[place] = traveller
+    async with opened(tmp_path) as runtime:
+        assert prompts(await runtime.wait(status.session_id, 60)) == ["after kept"]
+
+
 # ---- misuse
 
 
@@ -434,11 +494,34 @@ async def restless(ctx, number: int = 0, touching: bool = False):
 
 @pytest.mark.parametrize("touching", [False, True])
 async def test_one_that_never_pauses_is_spinning(touching):
-    """Its session has failed, with what it said last; mended, a retry goes on."""
+    """Its session has failed; what it has written until then is there."""
     async with opened() as runtime:
         status = await runtime.start(restless(touching=touching))
         end = await runtime.answer(status.queries[0], "yes")
         assert (end.state, end.outcome.kind, "100 restarts" in end.error) == ("failed", "spinning", True)
+
+
+def restless_until(mended):
+    async def body(ctx, number: int = 0):
+        if number == 0:
+            await ctx.llm("begin?")
+        elif mended:
+            return await ctx.llm(f"mended, at {number}")
+        await ctx.restart(number=number + 1)
+
+    return edition(body)
+
+
+async def test_one_that_was_spinning_can_be_mended():
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(restless_until(False)())
+        end = await runtime.answer(status.queries[0], "yes")
+        assert end.outcome.kind == "spinning"
+        restless_until(True)
+        async with opened(on=runtime.store, clock=runtime.clock, replay=False) as mended:
+            status = await mended.retry(end.session_id)
+            assert prompts(status) == ["mended, at 100"]
+            assert (await mended.answer(status.queries[0], "x")).result == "x"
 
 
 @everhold.program

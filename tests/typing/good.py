@@ -50,6 +50,14 @@ async def refund(ctx: everhold.Context, order: str, cents: int = 100) -> str:
     return await ctx.call(send_money, order, cents=cents, rerun="never")
 
 
+@everhold.program
+async def watch(ctx: everhold.Context, day: int = 1) -> str:
+    if await ctx.llm("More?", returns=bool):
+        await ctx.restart(day=day + 1)
+    else:
+        return f"{day} days"
+
+
 @everhold.program(name="judge", version=2, strict=True)
 async def judge(ctx: everhold.Context, claims: Sequence[str]) -> Verdict:
     verdict = await ctx.llm("Right?", returns=Verdict, max_tokens=200)

@@ -99,6 +99,8 @@ def _tell(one: Played) -> None:
         click.echo(f"{one.given.n:>4}  {query.id} {query.kind}: {line(asked_words(query), 100)}")
     for old, _ in one.reworded:
         click.secho(f"      {old.id} was worded: {line(old.prompt or old.name, 100)}", fg="yellow")
+    if one.reply.notes is not None and one.reply.notes.restart is not None:
+        click.echo(f"{one.given.n:>4}  begins again with {line(value_text(one.reply.notes.restart.args), 100)}")
     if one.reply.outcome is not None:
         from everhold.core.journal import ended
 
