@@ -12,7 +12,7 @@ from everhold.ports.program import REGISTRY
 from everhold.ports.store import BEGUN
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import opened, prompts, store
+from tests.scenario.house import moved, opened, prompts, store
 from tests.scenario.talk import Scripted, use
 
 seen = []
@@ -210,6 +210,23 @@ async def test_a_signal_that_is_sent_later_is_received_by_the_new_life():
         status = await runtime.start(listener())
         await runtime.signal(status.session_id, "word", "one")
         assert (await runtime.signal(status.session_id, "word", "stop")).result == ["one"]
+
+
+@everhold.program
+async def ticking(ctx, ticks: int = 0):
+    await ctx.sleep(60)
+    if ticks == 2:
+        return ctx.now().timestamp()
+    await ctx.restart(ticks=ticks + 1)
+
+
+async def test_a_timer_leads_to_a_restart_and_the_next_timer():
+    async with opened(clock=(clock := ManualClock())) as runtime:
+        status, dawn = await runtime.start(ticking()), clock.now()
+        for _ in range(3):
+            clock.advance(61)
+            await moved(runtime, status.session_id)
+        assert (await runtime.status(status.session_id)).result == dawn + 183
 
 
 @everhold.program
@@ -719,14 +736,16 @@ async def test_export_and_import_across_a_restart(tmp_path):
             assert len((await answered(other, await other.status(session.session_id), 5)).result) == 9
 
 
-async def test_the_arguments_of_a_restart_are_redacted_like_those_of_a_start(tmp_path):
+async def test_the_arguments_of_a_restart_are_redacted_like_the_answers_that_they_are_made_from(tmp_path):
+    """Such a file can be checked."""
     async with opened() as runtime:
-        await answered(runtime, await runtime.start(rounds(words=["secret"])), 3)
+        await answered(runtime, await runtime.start(rounds()), 3, "secret")
         file = tmp_path / "out.jsonl"
-        await runtime.export(file, redact=True)
+        await runtime.export(file, redact=["prompts", "notes"])
         assert "secret" in file.read_text()
-        await runtime.export(file, redact=["prompts", "answers", "notes", "arguments"])
+        await runtime.export(file, redact=True)
         assert "secret" not in file.read_text()
+        assert (await runtime.check(file=file)).counts == {"ok": 1}
 
 
 # ---- what a cold resume costs

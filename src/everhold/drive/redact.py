@@ -237,7 +237,8 @@ def delivery(one: Delivery, asked: Mapping[int, Query], wanted: Collection[str])
         queries = [query(each) for each in queries]
     if "notes" in wanted and notes is not None:
         notes = _notes(notes)
-    if "arguments" in wanted and notes is not None and notes.restart is not None:
+    if notes is not None and notes.restart is not None and ("answers" in wanted or "arguments" in wanted):
+        # unlike those of a start, they are made from answers
         notes = replace(notes, restart=replace(notes.restart, args=blank(notes.restart.args)))
     return Delivery(one.n, one.at, answers, queries, notes)
 
