@@ -9,7 +9,7 @@ from everhold.core.errors import BadStep, Diverged
 from everhold.core.journal import restart_of
 from everhold.drive.agent.agent import Agent
 from everhold.ports.program import REGISTRY
-from everhold.ports.store import BEGUN
+from everhold.ports.store import BEGUN, Change
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
 from tests.scenario.house import moved, opened, prompts, store
@@ -693,6 +693,20 @@ def dividing_words(edition_of, same_after=False):
         return await ctx.llm("three")
 
     return edition(body)
+
+
+async def test_where_it_began_again_is_found_though_the_head_has_forgotten_it():
+    """An everhold that knows nothing of restarts may have written the head since then, to leave a letter."""
+    async with opened(replay=False) as runtime:
+        status = await answered(runtime, await runtime.start(dividing_words("old")()), 2)
+        record = await runtime.store.load(status.session_id)
+        assert record.head.metrics.begun == 2
+        record.head.metrics.begun, fence = 0, record.head.revision
+        record.head.revision += 1
+        await runtime.store.commit(Change(record.birth.id, record.head), fence)
+        dividing_words("new", same_after=True)
+        async with opened(on=runtime.store, clock=runtime.clock, replay=False) as other:
+            assert (await other.answer(status.queries[0], "x")).result == "x"
 
 
 async def test_explain_names_the_restart():
