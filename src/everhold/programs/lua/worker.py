@@ -55,8 +55,7 @@ class Held:
 
     def advance(self, step: Step) -> Reply:
         if self._meter is None:
-            with self.execution.entered():
-                return self.execution.advance(*step)  # type: ignore[no-any-return]
+            return self.execution.advance(*step)  # type: ignore[no-any-return]
         return self._counted(step, self._meter)
 
     def _counted(self, step: Step, meter: Metrics) -> Reply:
@@ -68,8 +67,7 @@ class Held:
                 meter.answered(query, answer)
         if waited:
             meter.resumed()
-        with self.execution.entered():
-            reply: Reply = self.execution.advance(*step)
+        reply: Reply = self.execution.advance(*step)
         for q in reply.withdrawn:
             self._opened.pop(q, None)
         if reply.asked:
