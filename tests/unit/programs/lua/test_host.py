@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from time import process_time
+from time import process_time, sleep, time_ns
 from typing import Any
 
 import pytest
@@ -18,8 +18,9 @@ from everhold.core.metrics import Metrics
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.packages import trust as marks
 from everhold.packages.trust import trust
-from everhold.programs.lua import needs
+from everhold.programs.lua import needs, reader
 from everhold.programs.lua.host import LuaHost
+from everhold.programs.lua.look import is_settled, look
 from everhold.programs.lua.needs import closed
 from everhold.programs.lua.program import LuaProgram
 
@@ -212,6 +213,30 @@ def test_needs_are_followed_through_others(root: Path) -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "local M = {}\nfunction M.f(t)\n  return t.x.y\nend\nreturn M",
+        "local M = {}\nfunction M.f(t)\n  error({code = 7})\nend\nreturn M",
+        "local M = {}\nfunction M.f(t)\n  local text = t\n  return text + 1\nend\nreturn M",
+        "return (",
+        "error('not today')",
+        "local M = {}\nfunction M.f(t)\n  return debug\nend\nreturn M",
+    ],
+)
+def test_what_is_compiled_says_what_its_text_says(root: Path, part: str) -> None:
+    """The text is loaded the first time, later what was compiled from it: errors name the same lines and names."""
+    text = "local part = require('one.part')\nlocal M = {}\n\nfunction M.run(ctx)\n  return part.f({})\nend\nreturn M"
+    folder = package(root, "one", text, part=part)
+    trust(folder)
+    reader._known.clear()
+    while not is_settled(look(os.stat(folder / "part.lua")), time_ns()):
+        sleep(0.01)
+    outcomes = [ran(in_root(root, "one")) for _ in range(4)]
+    assert {found.mode for _, found in reader._known.values()} >= {b"t" if part[-1] == "(" else b"b"}
+    assert outcomes == outcomes[:1] * 4
 
 
 def test_what_a_text_hides_is_refused_when_it_is_required(root: Path) -> None:
