@@ -38,6 +38,7 @@ class Wire:
             stderr=subprocess.PIPE,
         )
         self.lines = []
+        self.refused = []
         self.number = 0
         self.filled = filled  # what forms bring back
         told = self.ask(
@@ -65,6 +66,8 @@ class Wire:
                 self.send({"jsonrpc": "2.0", "id": message["id"], "result": self.filled})
             elif message.get("id") == self.number:
                 return message["result"]
+            elif "error" in message:
+                self.refused.append((message["id"], message["error"]["code"]))
 
     def call(self, tool, **arguments):
         return self.ask("tools/call", name=tool, arguments=arguments)["structuredContent"]
@@ -161,7 +164,7 @@ def test_nothing_but_the_protocol_is_on_standard_output(shop):
         assert words in err
 
 
-def test_long_messages_pass_both_ways_and_unreadable_ones_are_survived(shop):
+def test_long_messages_pass_both_ways_and_unreadable_ones_are_refused(shop):
     wire = Wire(shop)
     words = "é" * 1_000_000
     told = wire.call("run", program="greet", args={"name": words})
@@ -169,10 +172,13 @@ def test_long_messages_pass_both_ways_and_unreadable_ones_are_survived(shop):
     wire.process.stdin.write(b"\xff\xfe not JSON\n\n[]\n")
     told = wire.call("answer", session_id=told["session_id"], answers=[{"response": words}])
     assert told["result"] == words
+    assert wire.refused == [(None, -32700), (None, -32600)]
     wire.close()
 
 
-@pytest.mark.parametrize("filled", [{}, {"action": "maybe"}, {"action": "accept", "content": {"approve": [True]}}])
+@pytest.mark.parametrize(
+    "filled", [{}, {"action": "maybe"}, {"action": "accept", "content": {"approve": [True]}}, "yes", [True]]
+)
 def test_a_form_that_brings_back_nonsense_leaves_the_question_open(shop, filled):
     """The result names the session all the same: it has begun."""
     wire = Wire(shop, filled=filled)

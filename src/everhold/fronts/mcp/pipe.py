@@ -5,6 +5,9 @@ terminals are read and written in threads.
 
 A client that closes its end after a request still wants the answer: the end of what comes in is told only when every
 request has its answer, or after a while.
+
+Nobody waits for what was not understood: a line that is no message is answered with an error, and a reply that cannot
+be read is an error to whoever waits for it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import os
 import stat
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import IO, Final, Self
 
@@ -26,6 +30,8 @@ from mcp.shared.message import SessionMessage
 LONGEST: Final = 64_000_000
 #: Seconds that the end of what comes in is held back for answers under way.
 GRACE: Final = 30.0
+#: What a request looks like.
+_REQUEST: Final = 'it has "jsonrpc": "2.0", a method, an id that is text or a whole number, and params as an object'
 
 
 def is_pipe(descriptor: int) -> bool:
@@ -82,22 +88,23 @@ class _Stream:
 
 
 class Incoming(_Stream):
-    """Messages that the client writes; one that cannot be read comes as the error it raised."""
+    """Messages that the client writes; one that cannot be read is answered, and comes as the error it raised."""
 
-    def __init__(self, line: Callable[[], Awaitable[bytes]], ledger: Ledger) -> None:
-        self._line, self._ledger = line, ledger
+    def __init__(self, line: Callable[[], Awaitable[bytes]], ledger: Ledger, outgoing: Outgoing) -> None:
+        self._line, self._ledger, self._outgoing = line, ledger, outgoing
 
     @classmethod
-    async def on(cls, descriptor: int, ledger: Ledger) -> Incoming:
+    async def on(cls, descriptor: int, ledger: Ledger, outgoing: Outgoing) -> Incoming:
         if not is_pipe(descriptor):
             file = os.fdopen(descriptor, "rb")
-            return cls(lambda: asyncio.to_thread(file.readline, LONGEST), ledger)
+            return cls(lambda: asyncio.to_thread(file.readline, LONGEST), ledger, outgoing)
         reader = asyncio.StreamReader(limit=LONGEST)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0))
-        return cls(reader.readline, ledger)
+        return cls(reader.readline, ledger, outgoing)
 
     async def receive(self) -> SessionMessage | Exception:
+        line = b""
         try:
             line = await self._line()
             if not line:
@@ -105,6 +112,12 @@ class Incoming(_Stream):
                 raise anyio.EndOfStream
             message = _read(line)
         except ValueError as error:  # not JSON, not a message, or too long
+            refusal, is_reply = _refused(line)
+            if is_reply:
+                return SessionMessage(refusal)
+            if line.strip() or not line:  # an empty line says nothing; one that is too long was not handed over
+                with suppress(anyio.BrokenResourceError):  # the client has gone: the end follows
+                    await self._outgoing.send(SessionMessage(refusal))
             return error
         self._ledger.came(message)
         return SessionMessage(message)
@@ -144,9 +157,8 @@ class Outgoing(_Stream):
         return cls(write, ledger)
 
     async def send(self, item: SessionMessage, /) -> None:
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         try:
-            await self._write(line.encode() + b"\n")
+            await self._write(_line(item.message))
         except OSError as error:  # the client has gone
             raise anyio.BrokenResourceError from error
         finally:
@@ -160,12 +172,44 @@ def _read(line: bytes) -> types.JSONRPCMessage:
     answer: it is read all the same, and the tool refuses it.
     """
     try:
-        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError as error:
         try:
-            return types.jsonrpc_message_adapter.validate_python(json.loads(line), by_name=False)
+            message = types.jsonrpc_message_adapter.validate_python(json.loads(line), by_name=False)
         except (ValueError, RecursionError):
             raise error from None
+    # What has an id wants an answer, and is no notification, which the library takes it for if the id is none.
+    if isinstance(message, types.JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
+        raise ValueError("the id is neither text nor a whole number")
+    return message
+
+
+def _line(message: types.JSONRPCMessage) -> bytes:
+    """A message as a line. Half a character, such as a client's id may have, goes back as it came."""
+    try:
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+    except ValueError:
+        return json.dumps(message.model_dump(by_alias=True, exclude_unset=True)).encode() + b"\n"
+
+
+def _refused(line: bytes) -> tuple[types.JSONRPCError, bool]:
+    """The error that says what is wrong with a line, and whether the line was to be a reply to us."""
+    try:
+        given = json.loads(line)
+    except (ValueError, RecursionError):
+        words = f"longer than {LONGEST} bytes" if not line or len(line) >= LONGEST else "not JSON"
+        return _error(None, types.PARSE_ERROR, f"A line was not read: it is {words}."), False
+    if not isinstance(given, dict):
+        return _error(None, types.INVALID_REQUEST, "No message: one is a JSON object. Batches are not taken."), False
+    name = given.get("id")
+    known = name if isinstance(name, str | int) and not isinstance(name, bool) else None
+    is_reply = "method" not in given and not given.keys().isdisjoint(("result", "error"))
+    words = "a result is an object, an error has a code and a message" if is_reply else _REQUEST
+    return _error(known, types.INVALID_REQUEST, f"No JSON-RPC 2.0 message: {words}."), is_reply
+
+
+def _error(name: str | int | None, code: int, words: str) -> types.JSONRPCError:
+    return types.JSONRPCError(jsonrpc="2.0", id=name, error=types.ErrorData(code=code, message=words))
 
 
 def _written(file: IO[bytes], line: bytes) -> None:

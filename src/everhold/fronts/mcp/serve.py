@@ -22,7 +22,8 @@ async def serve(database: str | None, *, llm: Spec, profile: str = DEFAULT) -> N
     _leave_on_signals(made)
     opening = asyncio.ensure_future(made.open())
     ledger = Ledger()
-    incoming, outgoing = await Incoming.on(wires[0], ledger), await Outgoing.on(wires[1], ledger)
+    outgoing = await Outgoing.on(wires[1], ledger)
+    incoming = await Incoming.on(wires[0], ledger, outgoing)
     try:
         await server.run(incoming, outgoing, server.create_initialization_options())
     finally:

@@ -1,6 +1,7 @@
-"""The end of what comes in waits for the answers under way."""
+"""The end of what comes in waits for the answers under way, and nobody waits for what was not understood."""
 
 import asyncio
+import json
 
 import anyio
 import mcp_types as types
@@ -25,7 +26,8 @@ def ends(*lines, write=None):
     async def keep(words):
         written.append(words)
 
-    return Incoming(line, ledger), Outgoing(write or keep, ledger), written
+    outgoing = Outgoing(write or keep, ledger)
+    return Incoming(line, ledger, outgoing), outgoing, written
 
 
 async def test_the_end_comes_after_the_answer():
@@ -68,6 +70,66 @@ async def test_what_cannot_be_read_comes_as_an_error_and_the_rest_follows():
     incoming, _, _ = ends(b"not JSON\n", b"\xff\n", b"[]\n", b"[" * 100_000 + b"\n", CANCEL)
     found = [message async for message in incoming]
     assert [isinstance(message, ValueError) for message in found] == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "code"),
+    [
+        (b"not JSON\n", None, -32700),
+        (b"\xff\n", None, -32700),
+        (b"[" * 100_000 + b"\n", None, -32700),
+        (b"[]\n", None, -32600),
+        (b"{}\n", None, -32600),
+        (b'{"jsonrpc": "2.0", "id": 7}\n', 7, -32600),
+        (b'{"jsonrpc": "1.0", "id": "a", "method": "ping"}\n', "a", -32600),
+        (b'{"jsonrpc": "2.0", "id": 7, "method": "ping", "params": []}\n', 7, -32600),
+        (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}\n', None, -32600),
+        (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}\n', None, -32600),
+        (b'{"jsonrpc": "2.0", "id": true, "method": 1}\n', None, -32600),
+        (b'{"jsonrpc": "2.0", "id": "\\ud83d", "method": 1}\n', "\ud83d", -32600),
+    ],
+)
+async def test_a_line_that_is_no_message_is_answered_with_an_error(line, name, code):
+    incoming, _, written = ends(line, CANCEL)
+    assert len([message async for message in incoming]) == 2
+    (told,) = map(json.loads, written)
+    assert (told["jsonrpc"], told["id"], told["error"]["code"]) == ("2.0", name, code)
+
+
+async def test_a_line_that_is_too_long_is_answered_and_an_empty_one_is_not():
+    async def line():
+        if not (left := lines.pop(0)):
+            raise ValueError("Separator is not found, and chunk exceed the limit")
+        return left
+
+    lines = [b"", b"\n"]
+    incoming, _, written = ends()
+    incoming._line = line
+    await incoming.receive()
+    await incoming.receive()
+    assert [json.loads(told)["error"]["code"] for told in written] == [-32700]
+
+
+async def test_a_client_that_has_gone_need_not_hear_what_was_wrong():
+    async def gone(line):
+        raise BrokenPipeError
+
+    incoming, _, _ = ends(b"not JSON\n", write=gone)
+    assert len([message async for message in incoming]) == 1
+
+
+@pytest.mark.parametrize("reply", [b'"result": 5', b'"result": null', b'"error": "no"', b'"result": [1], "x": 1'])
+async def test_a_reply_that_cannot_be_read_is_an_error_to_whoever_waits_for_it(reply):
+    incoming, _, written = ends(b'{"jsonrpc": "2.0", "id": 7, %s}\n' % reply)
+    message = (await incoming.receive()).message
+    assert isinstance(message, types.JSONRPCError)
+    assert (message.id, written) == (7, [])
+
+
+async def test_an_id_with_half_a_character_is_given_back_as_it_came():
+    _, outgoing, written = ends()
+    await outgoing.send(SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id="\ud83d", result={})))
+    assert json.loads(written[0]) == {"jsonrpc": "2.0", "id": "\ud83d", "result": {}}
 
 
 async def test_a_client_that_has_gone_is_a_broken_stream():
