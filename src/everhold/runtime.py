@@ -40,16 +40,19 @@ from everhold.core.session import Birth, Seed, SessionId, State, mint
 from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
 from everhold.core.usage import usage_of
 from everhold.drive.arguments import (
+    MOST_METADATA,
     UNSET,
     addressed,
     budget_of,
     given_to,
     key_of,
     kind_of,
+    labels_of,
     limit_of,
     state_of,
     text_of,
     texts_of,
+    title_of,
 )
 from everhold.drive.caretaker import Caretaker
 from everhold.drive.dispatch import Dispatch
@@ -332,7 +335,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         wanted = Filter(
             state=tuple(state_of(name) for name in states),
             program=program,
-            labels=texts_of("labels", labels),
+            labels=labels_of(labels),
             parent=None if parent is None else SessionId(parent),
             older_than=None if older_than is None else now - older_than,
             newer_than=None if newer_than is None else now - newer_than,
@@ -374,7 +377,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
             id=mint(now, self._dice(96)),
             created_at=now,
             key=key_of(key),
-            title=text_of("title", title) or origin.title,
+            title=title_of(title) or origin.title,
             parent=None,
             parent_query=0,
             seeds=[Seed(0, f"{self._dice(96):024x}")],
@@ -429,9 +432,9 @@ class Runtime(Agents, Telling, Timetable, Workers):
             created_at=now,
             seeds=[Seed(0, f"{self._dice(96):024x}")],
             key=key_of(key),
-            title=text_of("title", title),
-            labels=texts_of("labels", labels),
-            metadata=texts_of("metadata", metadata),
+            title=title_of(title),
+            labels=labels_of(labels),
+            metadata=texts_of("metadata", metadata, MOST_METADATA),
             budget=budget_of(budget),
             digest=program.digest,
             python=f"{sys.version_info[0]}.{sys.version_info[1]}",

@@ -256,8 +256,8 @@ async def test_a_key_that_came_both_ways_at_once_is_one_turn():
         assert [item.state for item in await session.intake(all=True)] == [ItemState.COMPLETED] * 2
 
 
-@pytest.mark.parametrize("key", ["", "  ", 7])
-async def test_a_blank_key_is_refused(key):
+@pytest.mark.parametrize("key", ["", "  ", 7, "k" * 2501])
+async def test_what_is_no_key_is_refused(key):
     async with opened() as runtime:
         session = await runtime.session(plain, "blank")
         with pytest.raises(BadArguments):

@@ -106,6 +106,35 @@ async def test_what_is_no_key(key):
             await runtime.start(refund(order="7"), key=key)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"key": "k" * 2501},
+        {"key": "é" * 1251},
+        {"title": "t" * 1001},
+        {"labels": {"a": "b" * 10_000}},
+        {"labels": {str(number): "" for number in range(10_000)}},
+        {"metadata": {"a": "b" * 100_000}},
+    ],
+)
+async def test_what_is_too_long_to_be_read_with_every_session_is_refused(given):
+    async with opened() as runtime:
+        with pytest.raises(BadArguments, match="at most"):
+            await runtime.start(refund(order="7"), **given)
+        assert await runtime.sessions() == []
+
+
+async def test_what_is_as_long_as_may_be_is_kept():
+    given = {"key": "é" * 1250, "title": "é" * 1000, "labels": {"a": "é" * 9_999}, "metadata": {"a": "é" * 99_999}}
+    async with opened() as runtime:
+        first = await runtime.start(refund(order="7"), **given)
+        assert (await runtime.start(refund(order="7"), key=given["key"])).session_id == first.session_id
+        with pytest.raises(BadArguments, match="at most"):
+            await runtime.fork(first.session_id, title="t" * 1001)
+        with pytest.raises(BadArguments, match="at most"):
+            await runtime.fork(first.session_id, key="k" * 2501)
+
+
 async def test_without_a_key_every_start_is_a_session_of_its_own():
     """Ids are unguessable, begin with s-, and do not repeat."""
     async with opened() as runtime:

@@ -408,11 +408,18 @@ async def test_names_that_make_no_sense_are_refused(wrong):
             await house.on("order.paid", ship, name=wrong)
 
 
-@pytest.mark.parametrize("wrong", ["", "  ", 7, "a\n"])
-async def test_a_blank_key_is_refused(wrong):
+@pytest.mark.parametrize("wrong", ["", "  ", 7, "a\n", "k" * 801])
+async def test_what_is_no_key_is_refused(wrong):
     house = await house_of()
     with pytest.raises(BadArguments):
         await house.emit("order.paid", key=wrong)
+
+
+async def test_the_longest_names_and_key_begin_a_session():
+    house = await house_of()
+    await house.on("😀" * 200, ship, name="😀" * 200)
+    done = await house.emit("😀" * 200, {"order": "7"}, key="😀" * 200)
+    assert [one.state for one in done.handovers] == ["started"]
 
 
 async def test_what_makes_no_sense_is_refused_and_nothing_is_kept():
@@ -425,6 +432,10 @@ async def test_what_makes_no_sense_is_refused_and_nothing_is_kept():
         await house.on("order.paid", ship, where={1: 2})
     with pytest.raises(BadArguments):
         await house.on("order.paid", ship, where=["tier"])
+    with pytest.raises(BadArguments):
+        await house.on("order.paid", ship, title="t" * 1001)
+    with pytest.raises(BadArguments):
+        await house.on("order.paid", ship, labels={"tier": 7})
     assert await house.triggers() == []
     assert await house.store.duties("event") == []
 

@@ -20,6 +20,7 @@ from everhold.core.errors import BadArguments, InputConflict, InputEnded, KeyCon
 from everhold.core.graph import blocks, brief
 from everhold.core.intake import Boundary, Cancelled, Intake, Item, ItemKind, ItemState, Receipt, Slot, When
 from everhold.core.turn import Settled
+from everhold.drive.arguments import short_key
 from everhold.drive.entry import CANCEL_TURN, COMMANDS
 from everhold.drive.sweep import vacuum, vacuumed
 
@@ -143,7 +144,7 @@ async def command(
         raise BadArguments("command", "it needs a key that is not blank, so that the same again is the same command")
     reading = reading or Reading(runtime.store, session_id)
     await reading.refresh()
-    name = f"command:{do}:{plain(key, 'the key')}"
+    name = short_key(f"command:{do}:{plain(key, 'the key')}")
     body: dict[str, JSON] = {"do": do, "reason": plain(reason, "the reason")}
     done = Item(name, ItemKind.COMMAND, body, name, when=When.IDLE, state=ItemState.COMPLETED)
     if reading.settled(name) is not None:  # a vacuum may have swept what the intake knew of it
@@ -273,7 +274,7 @@ def busy_of(given: str) -> Busy:
 def key_of(key: str | None) -> str | None:
     if key is not None and (not isinstance(key, str) or not key.strip()):
         raise BadArguments("enqueue", "a key is text, and not blank")
-    return key
+    return None if key is None else short_key(key)
 
 
 def _boundary(at: str) -> Boundary | None:

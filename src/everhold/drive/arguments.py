@@ -21,6 +21,12 @@ from everhold.ports.said import Said
 
 #: What stands where nothing was given.
 UNSET: Final[Any] = msgspec.UNSET
+#: Bytes of a key: stores look it up in an index, and that of PostgreSQL takes no more than 2,700.
+MOST_KEY: Final = 2_500
+#: Characters of a title, and of all labels and all metadata with their names: they are read with every session.
+MOST_TITLE: Final = 1_000
+MOST_LABELS: Final = 10_000
+MOST_METADATA: Final = 100_000
 
 
 def addressed(
@@ -60,9 +66,28 @@ def budget_of(given: Budget | Mapping[str, int] | None) -> Budget | None:
 
 
 def key_of(given: str | None) -> str | None:
-    if given is not None and not text_of("key", given):
+    if given is None:
+        return None
+    if not text_of("key", given):
         raise BadArguments("start", "a key is text, and not empty")
+    return short_key(given)
+
+
+def short_key(given: str, most: int = MOST_KEY) -> str:
+    """A key that stores can look up; others are refused."""
+    if len(given) * 4 > most and (size := len(given.encode("utf-8", "surrogatepass"))) > most:
+        raise BadArguments("key", f"it has {size} bytes; at most {most} are taken")
     return given
+
+
+def title_of(given: str) -> str:
+    if len(text_of("title", given)) > MOST_TITLE:
+        raise BadArguments("title", f"it has {len(given)} characters; at most {MOST_TITLE} are taken")
+    return given
+
+
+def labels_of(given: Mapping[str, str] | None) -> dict[str, str]:
+    return texts_of("labels", given, MOST_LABELS)
 
 
 def text_of(name: str, given: str) -> str:
@@ -72,7 +97,7 @@ def text_of(name: str, given: str) -> str:
     return given
 
 
-def texts_of(name: str, given: Mapping[str, str] | None) -> dict[str, str]:
+def texts_of(name: str, given: Mapping[str, str] | None, most: int) -> dict[str, str]:
     if not given:
         return {}
     if not isinstance(given, Mapping):
@@ -82,6 +107,8 @@ def texts_of(name: str, given: Mapping[str, str] | None) -> dict[str, str]:
         if not isinstance(key, str) or not isinstance(value, str):
             raise BadArguments(name, f"{key!r}: {value!r} is not text for text")
     plain(texts, name)
+    if (size := sum(len(key) + len(value) for key, value in texts.items())) > most:
+        raise BadArguments(name, f"they have {size} characters; at most {most} are taken")
     return texts
 
 

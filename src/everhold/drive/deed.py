@@ -13,6 +13,7 @@ import msgspec
 
 from everhold.core.codec import JSON, plain
 from everhold.core.errors import BadArguments, DamagedGraph, NotAProgram, StoreDamaged, StoreError
+from everhold.drive.arguments import labels_of, title_of
 from everhold.ports.program import Call
 from everhold.ports.store import Duty
 
@@ -76,7 +77,7 @@ def deed(
     if isinstance(do, Feed):
         return _feed(do, give or args or title or labels)
     fixed = dict(plain(dict(args or {}), "args"))
-    told = dict(plain(dict(labels or {}), "labels"))
+    title, told = title_of(title), labels_of(labels)
     if isinstance(do, Call):
         if fixed or give not in ("", FIELDS):
             raise BadArguments("do", "a call has its arguments; give the program itself, and args=")

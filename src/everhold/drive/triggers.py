@@ -28,6 +28,7 @@ from everhold.core.errors import (
     UnknownHandover,
     UnknownTrigger,
 )
+from everhold.drive.arguments import short_key
 from everhold.drive.deed import Deed, Hands, told, waits
 from everhold.ports.store import Duty, Store
 
@@ -43,6 +44,8 @@ TRIES: Final = 9
 PATIENCE: Final = 10.0
 #: Seconds that the key of an event is remembered.
 REMEMBERED: Final = 7 * 86400.0
+#: Bytes of the key of an event: with the names of event and trigger it is the key of the session that is begun.
+MOST_KEY: Final = 800
 #: What a handover has come to where nobody has to do anything about it any more.
 _OVER: Final = frozenset({"started", "already"})
 
@@ -189,6 +192,8 @@ class Triggers:
         _name("event", event)
         if key is not None and (not isinstance(key, str) or not key.strip() or not key.isprintable()):
             raise BadArguments("key", "a key is printable text, and not blank")
+        if key is not None:
+            short_key(key, MOST_KEY)
         payload = plain(payload, "payload")
         key = f"{self._dice(96):024x}" if key is None else key
         while True:
