@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from everhold.ports import interrupt
 from everhold.programs import purity
 
 # A shell without a terminal starts what is in its background deaf to Ctrl-C, and so would be all that tests start.
@@ -50,6 +51,14 @@ def pytest_collection_finish() -> None:
     purity.configure(limit=100)  # of one advance, by the clock: a program is not to blame for a busy machine
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def signals_told() -> Iterator[None]:
+    """As in a server: no signal raises anything."""
+    interrupt.signals_are_told()
+    yield
+    interrupt.signals_are_told(False)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from everhold.drive.transfer import pages, reading
 from everhold.packages.find import find
 from everhold.packages.folder import Folders
 from everhold.packages.hosts import Hosts
+from everhold.ports.interrupt import signals_are_told
 from everhold.ports.store import Effect, Filter, Record
 from everhold.stores.sqlite import SQLiteStore
 
@@ -116,6 +118,8 @@ def _fits(item: Carried, wanted: Wanted) -> bool:
 
 
 def main() -> int:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends us: what programs raise is their own
+    signals_are_told()
     wanted = msgspec.json.decode(sys.stdin.buffer.read(), type=Wanted)
     with _apart() as out:
         sys.path += [entry for entry in wanted.path if entry not in sys.path]

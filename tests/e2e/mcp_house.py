@@ -127,6 +127,18 @@ async def logs(ctx: everhold.Context) -> str:
     return await ctx.llm("Say something.")
 
 
+async def interrupted():
+    raise KeyboardInterrupt
+
+
+@everhold.program
+async def interrupts(ctx: everhold.Context, call: bool) -> str:
+    await ctx.llm("Well?")
+    if call:
+        await ctx.call(interrupted)
+    raise KeyboardInterrupt
+
+
 def child():
     subprocess.run(["echo", "a child that prints"], check=True)
 

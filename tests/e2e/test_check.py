@@ -236,6 +236,14 @@ async def test_a_session_that_is_not_there_is_told(shop: Shop) -> None:
                 await runtime.check("s-nobody", **more)
 
 
+async def test_what_a_program_raises_now_does_not_end_the_check(shop: Shop) -> None:
+    """Not even what Ctrl-C raises."""
+    async with shop.open() as runtime:
+        await shop.paused(runtime, order="7")
+        shop.change('print("loaded")', "raise KeyboardInterrupt")
+        assert (await runtime.check()).counts == {"missing": 1}
+
+
 async def test_a_check_that_is_cancelled_leaves_no_process(shop: Shop) -> None:
     """Who does not want to wait any longer need not."""
     shop.write(BEFORE.format(effects=str(shop.effects)))

@@ -187,6 +187,16 @@ def test_a_form_that_brings_back_nonsense_leaves_the_question_open(shop, filled)
     wire.close()
 
 
+@pytest.mark.parametrize("call", [False, True])
+def test_a_program_that_raises_what_ctrl_c_does_fails_and_ends_no_server(shop, call):
+    wire = Wire(shop)
+    told = wire.call("run", program="interrupts", args={"call": call})
+    told = wire.call("answer", session_id=told["session_id"], answers=[{"response": "x"}])
+    assert (told["status"], told["error"][-17:]) == ("error", "KeyboardInterrupt")
+    assert wire.call("status", session_id=told["session_id"])["status"] == "error"
+    wire.close()
+
+
 def test_files_serve_as_well_as_pipes(shop):
     """Somebody who tries it by hand redirects both."""
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "file", "version": "1"}}

@@ -7,12 +7,14 @@ from pathlib import Path
 import msgspec
 
 from everhold.packages.find import find
+from everhold.ports.interrupt import signals_are_told
 from everhold.ports.store import Record
 from tests.scenario.house import again
 
 
 def main(path):
     failed = 0
+    signals_are_told()  # a program that raised what Ctrl-C does has ended so
     for line in Path(path).read_bytes().splitlines():
         record = msgspec.json.decode(line, type=Record)
         try:

@@ -105,6 +105,20 @@ async def test_an_interrupt_goes_up():
         assert (await runtime.answer(status.queries[0], "y")).result == "y"
 
 
+@everhold.program
+async def interrupts(ctx):
+    await ctx.llm("go")
+    raise KeyboardInterrupt
+
+
+async def test_an_interrupt_that_can_only_be_the_programs_own_is_its_failure(signals_told):
+    """A process that is told of its signals, as a server is, is not ended by a program."""
+    async with opened() as runtime:
+        status = await runtime.start(interrupts())
+        end = await runtime.answer(status.queries[0], "x")
+        assert (end.state, end.error) == ("failed", "KeyboardInterrupt")
+
+
 async def test_a_program_that_recurses_for_ever():
     """It fails with RecursionError."""
 

@@ -139,6 +139,28 @@ def test_several_threads_use_one_runtime():
     assert sorted(results) == sorted(f"hello {number}" for number in range(20))
 
 
+@everhold.program
+async def interrupts(ctx):
+    raise KeyboardInterrupt
+
+
+async def interrupt():
+    raise KeyboardInterrupt
+
+
+@everhold.program
+async def calls(ctx):
+    return await ctx.call(interrupt)
+
+
+@pytest.mark.parametrize("program", [interrupts, calls])
+def test_who_interrupts_in_our_thread_fails_and_nobody_waits_for_ever(program):
+    """No Ctrl-C comes there."""
+    with everhold.open_blocking("memory://") as runtime:
+        status = runtime.start(program(), wait=30)
+        assert (status.state, status.error[-17:]) == ("failed", "KeyboardInterrupt")
+
+
 SCRIPT = """
     import everhold
 

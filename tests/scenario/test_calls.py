@@ -178,16 +178,41 @@ def runs_dry():
     return next(iter([]))
 
 
+def interrupts():
+    raise KeyboardInterrupt
+
+
+async def leaves_here():
+    raise SystemExit(3)
+
+
+async def interrupts_here():
+    raise KeyboardInterrupt
+
+
+HOW = {"leaves": leaves, "runs dry": runs_dry, "interrupts": interrupts}
+HOW |= {"leaves here": leaves_here, "interrupts here": interrupts_here}
+
+
 @everhold.program
 async def stays(ctx, how: str):
     try:
-        return await ctx.call(leaves if how == "leaves" else runs_dry)
+        return await ctx.call(HOW[how])
     except everhold.AnswerFailed as error:
         return error.message
 
 
-@pytest.mark.parametrize(("how", "words"), [("leaves", "SystemExit: 3"), ("runs dry", "StopIteration: None")])
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("leaves", "SystemExit: 3"), ("runs dry", "StopIteration: None"), ("interrupts", "KeyboardInterrupt")],
+)
 async def test_a_function_in_a_thread_ends_neither_the_process_nor_in_silence(how, words):
+    async with opened() as runtime:
+        assert await runtime.run(stays(how=how), wait=30) == words
+
+
+@pytest.mark.parametrize(("how", "words"), [("leaves here", "SystemExit: 3"), ("interrupts here", "KeyboardInterrupt")])
+async def test_nor_does_one_on_the_loop_of_a_process_that_is_told_of_its_signals(how, words, signals_told):
     async with opened() as runtime:
         assert await runtime.run(stays(how=how), wait=30) == words
 

@@ -54,6 +54,7 @@ from everhold.drive.shelf import SessionShelf
 from everhold.drive.step import Said
 from everhold.ports.attachment import SHELF
 from everhold.ports.completion import COMPLETER
+from everhold.ports.interrupt import INTERRUPTS, as_failure, is_own
 from everhold.ports.program import Answerer, Clock
 from everhold.ports.signature import returned
 from everhold.ports.store import NOBODY, Change, Effect, Notice, Record, Worker
@@ -269,9 +270,13 @@ class Dispatch:
             asked = query if effect is None else in_full(query, effect())
             said = await self._answerers[query.kind].answer(asked, session_id)
             return kept(answered(query, said), effect)
-        except (KeyboardInterrupt, SystemExit, GeneratorExit):  # not its own: a signal may have raised them here
+        except GeneratorExit:  # whoever works is closed
             raise
         except BaseException as error:  # whatever it is: the program waits for an answer
+            if isinstance(error, INTERRUPTS):
+                if not is_own(error):
+                    raise
+                error = as_failure(error)
             given_up = isinstance(error, asyncio.CancelledError) and is_cancelled()
             if given_up or (isinstance(error, CANNOT) and query.kind is not Kind.CALL):
                 raise
@@ -455,8 +460,8 @@ async def run(effect: Callable[[], Any]) -> Any:
 def _contained(effect: Callable[[], Any]) -> Any:
     try:
         return effect()
-    except SystemExit as error:  # a function in a thread does not end the process
-        raise RuntimeError(f"SystemExit: {error.code}") from error
+    except INTERRUPTS as error:  # a function in a thread does not end the process
+        raise as_failure(error) from error
     except StopIteration as error:  # a future cannot carry it, and would wait for ever
         raise RuntimeError(f"StopIteration: {error.value}") from error
 

@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import Final
 
 from everhold.core.errors import EverholdError, NotAProgram, RunsOnImport, UnknownProgram
+from everhold.ports.interrupt import is_own
 from everhold.ports.program import REGISTRY, Program, register
 
 log = logging.getLogger("everhold")
@@ -198,8 +199,10 @@ def _careful(ref: str, what: str, name: str) -> Iterator[None]:
         if type(problem) is type(error):
             raise
         raise problem from error
-    except BaseException:
+    except BaseException as error:
         _forget(name, before)
+        if isinstance(error, KeyboardInterrupt) and is_own(error):
+            raise _problem(ref, what, error) from error
         raise
     finally:
         loading.over = True

@@ -32,6 +32,7 @@ from everhold.core.query import Answer, Query, Usage
 from everhold.core.schema import fit, unfit
 from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
+from everhold.ports.interrupt import is_own
 from everhold.ports.program import Call, Program
 from everhold.programs import asyncio_parts, collector, purity
 from everhold.programs.context import PythonContext
@@ -230,7 +231,8 @@ class PythonExecution:
         purity.leave()
         if isinstance(error, purity.Overtime):
             error = purity.overtime().with_traceback(error.__traceback__)
-        if not isinstance(error, Spinning | SystemExit):
+        fails = isinstance(error, Spinning | SystemExit) or (isinstance(error, KeyboardInterrupt) and is_own(error))
+        if not fails:
             self.drop()
             raise error
         return self._end(raised(error, self.n) if cancel is None else Stopped(cancel))

@@ -390,6 +390,12 @@ def test_an_interrupt_is_not_an_error_of_the_program(write):
     assert set(REGISTRY) == registry
 
 
+def test_an_interrupt_is_one_where_it_can_be_nothing_else(write, signals_told):
+    write("stopped.py", ONE + "raise KeyboardInterrupt\n")
+    with pytest.raises(UnknownProgram, match="raised KeyboardInterrupt"):
+        find("stopped.py:refund")
+
+
 SLOW = """
 import time
 from pathlib import Path

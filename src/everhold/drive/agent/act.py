@@ -32,6 +32,7 @@ from everhold.core.tool import (
 )
 from everhold.drive.agent.policy import Policy, decided
 from everhold.ports.attachment import keep
+from everhold.ports.interrupt import INTERRUPTS, as_failure, is_own
 from everhold.ports.program import Call
 from everhold.ports.tool import Tool, ToolContext
 
@@ -88,12 +89,18 @@ async def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     except EverholdError as error:  # some mean that a query stays open, which a call cannot
         raise AnswerFailed(str(error), error.code) from None
     except SystemExit as error:  # a tool does not end the process
-        raise RuntimeError(f"SystemExit: {error.code}") from error
+        raise as_failure(error) from error
+    except KeyboardInterrupt as error:
+        if is_own(error):
+            raise as_failure(error) from error
+        raise
 
 
 def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     try:
         return function(**arguments)
+    except INTERRUPTS as error:  # none comes into a thread from outside
+        raise as_failure(error) from error
     except StopIteration as error:  # a future cannot carry it, and would wait for ever
         raise RuntimeError(f"StopIteration: {error.value}") from error
 

@@ -27,6 +27,7 @@ from everhold.fronts.cli.house import (
 )
 from everhold.fronts.cli.paper import clean, json_out, line, plural
 from everhold.fronts.wire import Exit
+from everhold.ports.interrupt import signals_are_told
 
 if TYPE_CHECKING:
     from everhold.core.metrics import Metrics
@@ -147,10 +148,12 @@ def _on_signals(worker: Worker) -> None:
     def stop(number: signal.Signals) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(each)
+        signals_are_told(False)
         worker.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
+    signals_are_told()
 
 
 def _references(database: str | None, names: tuple[str, ...]) -> list[str]:

@@ -23,6 +23,7 @@ from everhold.answerers import Spec
 from everhold.core.errors import BadSetting
 from everhold.fronts.mcp.server import DEFAULT as PROFILE
 from everhold.fronts.mcp.server import front
+from everhold.ports.interrupt import signals_are_told
 
 DEFAULT: Final = "127.0.0.1:8711"
 PATH: Final = "/mcp"
@@ -73,12 +74,14 @@ async def serve(database: str | None, *, llm: Spec, address: str, token: str | N
         access_log=False,
         timeout_graceful_shutdown=5,
     )
-    await made.open()
-    sys.stderr.write(f"serving MCP at {_url(bound)}\n")
-    sys.stderr.flush()
+    signals_are_told()  # uvicorn is told
     try:
+        await made.open()
+        sys.stderr.write(f"serving MCP at {_url(bound)}\n")
+        sys.stderr.flush()
         await uvicorn.Server(config).serve(sockets=[bound])
     finally:
+        signals_are_told(False)
         await made.close()
 
 

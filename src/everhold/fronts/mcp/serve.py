@@ -12,6 +12,7 @@ from everhold.answerers import Spec
 from everhold.fronts.mcp import stdout
 from everhold.fronts.mcp.pipe import Incoming, Ledger, Outgoing
 from everhold.fronts.mcp.server import DEFAULT, Front, front
+from everhold.ports.interrupt import signals_are_told
 
 
 async def serve(database: str | None, *, llm: Spec, profile: str = DEFAULT) -> None:
@@ -29,6 +30,7 @@ async def serve(database: str | None, *, llm: Spec, profile: str = DEFAULT) -> N
     finally:
         await opening
         await made.close()
+        signals_are_told(False)
 
 
 def _leave_on_signals(made: Front) -> None:
@@ -46,6 +48,7 @@ def _leave_on_signals(made: Front) -> None:
     def called(number: int) -> None:
         leaving.add(loop.create_task(leave(number)))
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError):  # Windows: a signal ends the process, and nothing is lost
+    with suppress(NotImplementedError):  # Windows: a signal ends the process, and nothing is lost
+        for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, called, number)
+        signals_are_told()
