@@ -146,6 +146,25 @@ def test_arguments_that_do_not_fit(given):
         takes(**given)
 
 
+@everhold.program
+async def gathers(ctx: everhold.Context, **more) -> str:
+    return str(sorted(more))
+
+
+@everhold.program
+async def gathers_all(ctx: everhold.Context, /, **more) -> str:
+    return str(sorted(more))
+
+
+async def test_what_is_given_by_any_name_is_taken_for_nothing_else():
+    """Not for `ctx`, which is ours, and not for what the program returns."""
+    with pytest.raises(BadArguments, match="'ctx' is given by everhold"):
+        gathers(ctx=1)
+    async with opened() as runtime:
+        assert await runtime.run(gathers(**{"self": 1, "return": 2})) == "['return', 'self']"
+        assert await runtime.run(gathers_all(ctx=1)) == "['ctx']"
+
+
 async def test_a_result_that_does_not_fit_its_annotation():
     """The session fails and names the value."""
 

@@ -103,6 +103,12 @@ class Program(Generic[P, R]):
         return self._signature
 
     @property
+    def _ctx(self) -> str | None:
+        """What the parameter for `ctx` is called, if something that is given by name could be taken for it."""
+        first = next(iter(inspect.signature(self.body).parameters.values()))
+        return None if first.kind is inspect.Parameter.POSITIONAL_ONLY else first.name
+
+    @property
     def types(self) -> dict[str, Any]:
         """The annotations, as far as they can be resolved."""
         if self._types is None:
@@ -134,6 +140,8 @@ class Program(Generic[P, R]):
             kind = self.signature.parameters[name].kind
             if kind is inspect.Parameter.VAR_KEYWORD:
                 for key, item in value.items():
+                    if key == self._ctx:
+                        raise BadArguments(self.name, f"{key!r} is given by everhold; choose another name")
                     plain[key] = self._plain(key, item, self.types.get(name))
             elif kind is inspect.Parameter.VAR_POSITIONAL:
                 raise BadArguments(self.name, f"*{name} is not supported; use a list parameter")
@@ -155,8 +163,9 @@ class Program(Generic[P, R]):
         except TypeError as error:
             raise BadArguments(self.name, str(error)) from None
         typed = {}
+        parameters = self.signature.parameters
         for name, value in args.items():
-            wanted = self.types.get(name, Any)
+            wanted = self.types.get(name, Any) if name in parameters else Any
             try:
                 typed[name] = value if wanted is Any else fit(value, wanted)
             except AnswerRefused as error:
