@@ -12,13 +12,17 @@ Rules
   2. A name is looked up in four places: the project (modules of the settings, Lua packages of its folders), what is
      installed (entry points `everhold.programs`, Lua packages of the user), the programs of this process, and the
      strategies that come with everhold. The first place that has it wins; two of one name there are refused.
+     Where something of the project does not load, nothing installed is taken in its place, and a strategy only if
+     what does not load says its name nowhere.
   3. Another version is never taken in place of the one asked for.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -38,6 +42,8 @@ from everhold.programs.lua.program import TEXT, LuaProgram
 from everhold.programs.lua.root import Root
 
 __all__ = ["ENTRY_POINTS", "Known", "find", "known", "loading_once", "refuse_while_loading"]
+
+log = logging.getLogger("everhold")
 
 ENTRY_POINTS: Final = "everhold.programs"
 _NOWHERE: Final = Folders()
@@ -96,7 +102,7 @@ def known(programs: Sequence[str] = (), *, root: Path | None = None, folders: Fo
     found, problems = _listed([*programs, *(value for _, value in _entry_points())], root)
     found += packages(folders.all, folders.all)
     order = sorted(found, key=lambda program: (program.name, program.version, program.ref))
-    return Known(tuple(order), tuple(problems))
+    return Known(tuple(order), tuple(problems.values()))
 
 
 def absolute(ref: str, folder: Path | None = None) -> str:
@@ -191,7 +197,7 @@ def _by_name(name: str, programs: Sequence[str], root: Path | None, folders: Fol
     if found := _same(name, [*_named(name, listed), *_package(name, folders.own, folders)]):
         return found
     if problems:  # rather than take what an installed package has under this name
-        raise _hidden(name, problems[0])
+        return _built_in(name, problems, root)
     points, broken = _of_points(name, root)
     if found := _same(name, [*points, *_package(name, folders.installed, folders)]):
         return found
@@ -200,7 +206,7 @@ def _by_name(name: str, programs: Sequence[str], root: Path | None, folders: Fol
         return found
     if name in strategies.NAMES:
         return _versions(strategies.strategy(name).program)
-    problem = "".join(f"; {one}" for one in broken)
+    problem = "".join(f"; {one}" for one in broken.values())
     near = [one.name for one in (*known(programs, root=root, folders=folders).programs, *here)]
     raise UnknownProgram(name, f"nothing here has this name{problem}", _near(name, [*near, *strategies.NAMES]))
 
@@ -212,6 +218,17 @@ def _half(name: str) -> UnknownProgram:
     if is_path(name) and Path(name).is_dir():
         return UnknownProgram(name, f"it is a folder without {MAIN}", f"Name a file in it: {name}/FILE.py:NAME")
     return UnknownProgram(name, "it names a module, not a program in it", f"Add the function: {name}:NAME")
+
+
+def _built_in(name: str, problems: dict[str, EverholdError], root: Path | None) -> dict[int, AnyProgram]:
+    """The strategy of this name, where nothing that does not load may have it too."""
+    says = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+    own = [problem for place, problem in problems.items() if says.search(load.text(place, root))]
+    if own or name not in strategies.NAMES:
+        raise _hidden(name, [*own, *problems.values()][0])
+    for problem in problems.values() if _failed.get() is None else ():  # who lists them all tells it too
+        log.warning("something under `programs` in everhold.toml does not load: %s [%s]", problem, problem.code)
+    return _versions(strategies.strategy(name).program)
 
 
 def _hidden(name: str, problem: EverholdError) -> EverholdError:
@@ -229,30 +246,29 @@ def _package(name: str, among: Sequence[Path | Root], folders: Folders) -> list[
     return [] if found is None else [found]
 
 
-def _of_points(name: str, root: Path | None) -> tuple[list[AnyProgram], list[EverholdError]]:
+def _of_points(name: str, root: Path | None) -> tuple[list[AnyProgram], dict[str, EverholdError]]:
     """The programs of this name that installed packages have: under an entry point of this name, else by their own."""
     points = _entry_points()
     if own := [value for point, value in points if point == name and ":" in value]:
-        return [find(value, root=root) for value in own], []
+        return [find(value, root=root) for value in own], {}
     installed, problems = _listed([value for _, value in points], root)
     return _named(name, installed), problems
 
 
-def _listed(places: Iterable[str], root: Path | None) -> tuple[list[AnyProgram], list[EverholdError]]:
-    """The programs of these modules, files and references, each once."""
+def _listed(places: Iterable[str], root: Path | None) -> tuple[list[AnyProgram], dict[str, EverholdError]]:
+    """The programs of these modules, files and references, each once; and which of them do not load."""
     found: list[AnyProgram] = []
-    problems: list[EverholdError] = []
+    problems: dict[str, EverholdError] = {}
     failed = {} if (seen := _failed.get()) is None else seen
     for place in dict.fromkeys(absolute(place, root) for place in places):
         if place in failed:
-            problems.append(failed[place])
+            problems[place] = failed[place]
             continue
         try:
             named = ":" in place and not place.endswith(".py")
             found += [find(place, root=root)] if named else _programs_of(_module(place, place, root))
         except EverholdError as problem:
-            failed[place] = problem
-            problems.append(problem)
+            failed[place] = problems[place] = problem
     return _unique(found), problems
 
 

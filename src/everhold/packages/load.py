@@ -95,6 +95,24 @@ def file(path: Path, ref: str) -> ModuleType:
         return loaded
 
 
+def text(place: str, root: Path | None = None) -> str:
+    """What stands in a file, in a module, or where a reference points, without loading it; empty if nothing does."""
+    if not place.endswith(".py"):
+        place = place.partition(":")[0]
+    if not place.endswith(".py"):
+        inner = place.replace(".", "/")
+        folders = [*([] if root is None else [root]), Path.cwd(), *map(Path, sys.path)]
+        files = [folder / one for folder in folders for one in (f"{inner}.py", f"{inner}/__init__.py")]
+    else:
+        files = [Path(place)]
+    for one in files:
+        try:
+            return one.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+    return ""
+
+
 def _execute(name: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None  # the name ends in .py

@@ -249,7 +249,7 @@ def test_two_of_one_name_are_a_problem(here, write, install):
     assert "several have this name" in str(problem)
 
 
-def test_a_module_that_does_not_load_is_tried_and_told_once(here, write):
+def test_a_module_that_does_not_load_is_tried_and_told_once(here, write, caplog):
     write("everhold.toml", "programs = ['broken_module']\n")
     write(
         "broken_module.py", "with open('tried', 'a') as file: file.write('x')\nraise ValueError('broken on purpose')\n"
@@ -258,6 +258,7 @@ def test_a_module_that_does_not_load_is_tried_and_told_once(here, write):
     assert len(found.problems) == 1 and "broken on purpose" in str(found.problems[0])
     assert (here / "tried").read_text() == "x"
     assert [one.name for one in found.entries if not one.hidden] == sorted(NAMES)
+    assert caplog.text == ""
 
 
 def test_listing_runs_no_lua(here, write):

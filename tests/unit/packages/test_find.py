@@ -287,6 +287,18 @@ def test_a_name_of_an_entry_point(installed):
     assert find("wrap").ref == "gift:wrap"
 
 
+@pytest.mark.parametrize("place", ["own_broken", "own_broken.py", "own_broken:refund", "no_such_module"])
+def test_a_strategy_is_found_beside_a_module_that_does_not_load(place, write, caplog):
+    """The module is named in a warning; a name that it says itself is not taken from elsewhere."""
+    write("own_broken.py", "async def ucb(ctx): ...\nasync def (:  # not rank_all\n")
+
+    assert find("rank", programs=[place]).ref == "everhold.packages.strategies.rank:rank"
+    assert place.partition(":")[0] in caplog.text
+    if place != "no_such_module":
+        with pytest.raises(UnknownProgram, match="may have it, and does not load"):
+            find("ucb", programs=[place])
+
+
 def test_the_settings_come_before_entry_points(installed, write):
     """What the project lists wins over what is installed."""
     write("own.py", "@program(name='give-back')\nasync def mine(ctx): ...\n")
