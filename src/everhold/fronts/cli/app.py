@@ -218,7 +218,7 @@ def _run(words: list[str], *, as_json: bool) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return _full(error)
-        return told(error, as_json=as_json, database=_database(words))
+        return told(error, as_json=as_json, database=_database(words), path=_path(words))
 
 
 def _full(error: OSError) -> int:
@@ -240,7 +240,22 @@ def _database(words: Sequence[str]) -> str | None:
     return None
 
 
-def told(error: Exception, *, as_json: bool, database: str | None = None) -> int:
+def _path(words: Sequence[str]) -> str:
+    """The command that was typed, as far as it is one."""
+    path: str = "everhold"
+    group: click.Group = everhold
+    for word in words:
+        found = group.get_command(click.Context(group), word)
+        if found is None:
+            break
+        path = f"{path} {word}"
+        if not isinstance(found, click.Group):
+            break
+        group = found
+    return path
+
+
+def told(error: Exception, *, as_json: bool, database: str | None = None, path: str = "everhold") -> int:
     """Tell a mistake in one or two lines and return how to exit; what nobody foresaw is raised again."""
     from everhold.core.errors import EverholdError
     from everhold.fronts.cli.house import place_of
@@ -251,7 +266,7 @@ def told(error: Exception, *, as_json: bool, database: str | None = None) -> int
         hint = HINTS.get(error.code, facts.get("hint"))
         facts |= {"hint": aimed(hint, place_of(database))} if hint else {}
     elif isinstance(error, click.ClickException):
-        path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "everhold"
+        path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else path
         message = " ".join(error.format_message().split()).rstrip(".")
         code, facts = Exit.USAGE, {"error": message, "code": "usage", "hint": f"{path} --help"}
     else:

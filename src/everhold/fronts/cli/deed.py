@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -77,15 +78,22 @@ def json_or_text(value: str) -> JSON:
 def called_with(program: Program[Any, Any], words: tuple[str, ...], file: str | None) -> Any:
     """A call of the program with the arguments of the command line."""
     given = {} if file is None else _object(file)
-    try:
+    with saying_what_it_takes(program, given):
         given |= worded(program, words)
         call = program(**given)
         program.arguments(call.args)
+    return call
+
+
+@contextmanager
+def saying_what_it_takes(program: Program[Any, Any], given: Mapping[str, Any]) -> Iterator[None]:
+    """Arguments that a program does not take are told with those that it does."""
+    try:
+        yield
     except (BadArguments, BadSetting) as error:
         strange = [repr(name) for name in given if name not in program.signature.parameters]
         error.hint = f"It takes {_parameters(program)}{', not ' if strange else ''}{', '.join(strange)}."
         raise
-    return call
 
 
 def worded(program: Program[Any, Any], words: tuple[str, ...]) -> dict[str, Any]:

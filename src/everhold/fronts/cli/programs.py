@@ -8,8 +8,8 @@ import click
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.fronts.cli.deed import worded
-from everhold.fronts.cli.house import common, program_of, settings_of
+from everhold.fronts.cli.deed import saying_what_it_takes, worded
+from everhold.fronts.cli.house import common, misused, program_of, settings_of
 from everhold.fronts.cli.paper import clean, json_out, table
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ def _describe(program: Program[Any, Any], arguments: tuple[str, ...], as_json: b
     from everhold.packages.catalog import entry, strategy_of
 
     about, told = strategy_of(program), entry(program)
-    cost = None if about is None else about.estimate(worded(program, arguments))
+    if about is None and arguments:
+        raise misused(f"nobody knows what {told.name} costs: describe it without arguments")
+    cost = None if about is None else _cost(about, arguments)
     if as_json:
         facts = _plain(told) | {"estimate": None if cost is None else cost.plain, **_more(about)}
         return json_out(facts | {"parameters": _parameters(program, about)})
@@ -72,6 +74,13 @@ def _describe(program: Program[Any, Any], arguments: tuple[str, ...], as_json: b
         click.echo(f"\nprogram     {told.ref}")
         takes = [str(parameter) for parameter in program.signature.parameters.values()]
         click.echo(f"takes       {clean(', '.join(takes)) or 'nothing'}")
+
+
+def _cost(about: Strategy, arguments: tuple[str, ...]) -> Estimate:
+    given: dict[str, Any] = {}
+    with saying_what_it_takes(about.program, given):
+        given |= worded(about.program, arguments)
+        return about.estimate(given)
 
 
 def _strategy(about: Strategy, cost: Estimate) -> None:

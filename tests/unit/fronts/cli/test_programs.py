@@ -50,6 +50,29 @@ def test_one_is_described_with_the_cost_of_a_call(cli: Cli) -> None:
     }
 
 
+def test_an_argument_that_a_strategy_does_not_take_is_told_with_those_it_takes(cli: Cli) -> None:
+    said = cli("programs", "self_consistency", "smaples=3")
+    assert (said.code, "hint: It takes task: str, samples: int = 5, not 'smaples'." in said.err) == (2, True)
+
+
+def test_the_cost_of_what_says_none_is_not_made_up(cli: Cli) -> None:
+    said = cli("programs", "shop.py:refund", "order=7")
+    assert said.code == 2 and "nobody knows what refund costs" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (["run", "cot", "--key"], "everhold run"),
+        (["pkg", "install", "--rev"], "everhold pkg install"),
+        (["pkg", "--nothing"], "everhold pkg"),
+        (["--nothing"], "everhold"),
+    ],
+)
+def test_whoever_types_an_option_wrongly_is_shown_the_help_of_that_command(words: list[str], path: str, cli: Cli):
+    assert cli(*words).err.endswith(f"hint: {path} --help\n")
+
+
 def test_a_program_of_ones_own_is_described_by_its_reference(cli: Cli) -> None:
     said = cli("programs", "shop.py:refund")
     assert "shop.py:refund" in said.out
