@@ -218,7 +218,20 @@ def _run(words: list[str], *, as_json: bool) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return _full(error)
+        if isinstance(error, FileNotFoundError) and _is_nowhere():
+            from everhold.core.errors import BadSetting
+
+            error = BadSetting("current folder", "it was deleted; go to another")
         return told(error, as_json=as_json, database=_database(words), path=_path(words))
+
+
+def _is_nowhere() -> bool:
+    """Whether the current folder was deleted: whatever asks for its name fails."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _full(error: OSError) -> int:

@@ -20,6 +20,7 @@ from everhold.fronts.cli.house import (
     pairs,
     program_of,
     session_argument,
+    settings_of,
 )
 from everhold.fronts.cli.paper import json_out
 
@@ -166,6 +167,7 @@ def demo_(as_json: bool) -> int:
     from everhold.fronts.cli.demo.show import demo
     from everhold.fronts.wire import Exit
 
+    settings_of(None)  # what is wrong here is told before anything is shown
     shown = demo()
     if as_json:
         import msgspec

@@ -197,3 +197,29 @@ def test_settings_that_do_not_fit_name_the_file_and_the_key(cli: Cli) -> None:
     assert said.code == 2
     assert "everhold.toml" in said.err
     assert "did you mean 'database'?" in said.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "demo",
+        "info",
+        "run cot task=x",
+        "mcp install claude-code --scope project",
+        "mcp install codex",
+        "mcp uninstall cursor --scope project",
+        "pkg install ./debate",
+        "pkg init",
+        "pkg doctor",
+        "pkg link ./debate",
+        "pkg list",
+    ],
+)
+def test_a_current_folder_that_was_deleted_is_told(
+    words: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    said = cli(*words.split())
+    assert (said.code, said.err) == (2, "error: setting current folder: it was deleted; go to another [bad_setting]\n")
