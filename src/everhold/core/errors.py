@@ -336,9 +336,10 @@ class BadPackageFile(UsageError):
     code = "bad_package_file"
     hint = "Nothing was changed. Mend the file by hand, then try again."
 
-    def __init__(self, where: str, reason: str) -> None:
+    def __init__(self, where: str, reason: str, hint: str = "") -> None:
         super().__init__(f"{where}: {reason}")
         self.where, self.reason = where, reason
+        self.hint = hint or self.hint
 
 
 # ---- a fair request at the wrong moment

@@ -48,7 +48,12 @@ def write(path: Path, text: str, *, mode: int = 0o600) -> None:
     except OSError as error:
         with suppress(OSError):
             fresh.unlink()
-        raise BadPackageFile(str(path), f"it cannot be written: {error.strerror}") from None
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> BadPackageFile:
+    hint = f"Nothing was changed. See to it that {path.parent} is a folder that you may write to, then try again."
+    return BadPackageFile(str(path), f"it cannot be written: {error.strerror}", hint)
 
 
 @contextmanager
@@ -58,7 +63,7 @@ def locked(path: Path, *, patience: float = PATIENCE) -> Iterator[None]:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise BadPackageFile(str(path), f"it cannot be written: {error.strerror}") from None
+        raise _unwritable(path, error) from None
     try:
         _take(lock, path, patience)
         yield

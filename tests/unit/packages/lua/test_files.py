@@ -40,8 +40,9 @@ def test_what_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(BadPackageFile, match="cannot be written"):
         write(tmp_path / "file" / "x", "text")
-    with pytest.raises(BadPackageFile, match="cannot be written"), locked(tmp_path / "file" / "x"):
+    with pytest.raises(BadPackageFile, match="cannot be written") as refused, locked(tmp_path / "file" / "x"):
         pass
+    assert refused.value.hint.startswith(f"Nothing was changed. See to it that {tmp_path / 'file'} is a folder")
     assert (tmp_path / "file").is_file()
 
 
