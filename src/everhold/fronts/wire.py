@@ -191,10 +191,15 @@ def _ms(seconds: float) -> int:
 
 #: Commands that have no database.
 _WITHOUT: Final = r"(?!mcp |pkg |init|demo)"
-#: A command in a sentence: between backticks, or at its end.
-_COMMAND: Final = re.compile(rf"(?<=`)everhold {_WITHOUT}[^`]*(?=`)|(?<=: )everhold {_WITHOUT}(?:(?!\. )[^`])*$")
+#: A command in a sentence: between backticks, or at its end, after a colon.
+_QUOTED: Final = re.compile(rf"(?<=`)everhold {_WITHOUT}[^`]*(?=`)")
+_LAST: Final = re.compile(rf"(?<=: )everhold {_WITHOUT}")
 
 
 def aimed(sentence: str, place: str) -> str:
     """A sentence whose commands are about the same database: `place` is what they need for that."""
-    return sentence if place in sentence else _COMMAND.sub(lambda found: found[0] + place, sentence)
+    if place in sentence:
+        return sentence
+    told = _QUOTED.sub(lambda found: found[0] + place, sentence)
+    ends = max(sentence.rfind("`"), sentence.rfind(". "), 0)  # what ends before the sentence does
+    return told + place if _LAST.search(sentence, ends) else told

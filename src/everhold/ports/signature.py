@@ -19,8 +19,10 @@ from everhold.core.errors import BadArguments, BadValue, EverholdError
 from everhold.core.schema import schema_of, unfit
 
 _PLAIN: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_SPHINX: Final = re.compile(r"^:(?:param|parameter|arg|argument|key)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)$")
-_GOOGLE: Final = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+#: No two parts that could share a blank stand side by side: a long line would be tried in every way to split it.
+_SPHINX: Final = re.compile(r"^:(?:param|parameter|arg|argument|key)\s([^:]*):\s*(.*)$")
+_LAST: Final = re.compile(r"^\*{0,2}(\w+)$")
+_GOOGLE: Final = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\)\s*)?:\s*(.*)$")
 _NUMPY: Final = re.compile(r"^\*{0,2}(\w+)\s*(?::.*)?$")
 #: What was resolved before: it takes longer than the rest of a step.
 _RETURNED: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
@@ -97,8 +99,8 @@ def described(doc: str) -> tuple[str, dict[str, str]]:
     index = 0
     while index < len(lines):
         line = lines[index]
-        if sphinx := _SPHINX.match(line.strip()):
-            index = _more(lines, index + 1, _indent(line), told.setdefault(sphinx[1], [sphinx[2]]))
+        if sphinx := _sphinx(line.strip()):
+            index = _more(lines, index + 1, _indent(line), told.setdefault(sphinx[0], [sphinx[1]]))
         elif line.strip().lower() in _BEGINS:
             index = _section(lines, index + 1, _indent(line), _GOOGLE, told)
         elif line.strip().lower() in ("parameters", "args") and _underlined(lines, index + 1):
@@ -108,6 +110,14 @@ def described(doc: str) -> tuple[str, dict[str, str]]:
             index += 1
     kept = re.sub(r"\n{3,}", "\n\n", "\n".join(rest)).strip()
     return kept, {name: " ".join(" ".join(words).split()) for name, words in told.items()}
+
+
+def _sphinx(line: str) -> tuple[str, str] | None:
+    """The parameter that a line is about, the last word before its colon, and what it says of it."""
+    found = _SPHINX.match(line)
+    words = found[1].split() if found else ()
+    name = _LAST.match(words[-1]) if words else None
+    return (name[1], found[2]) if found and name else None
 
 
 def _section(lines: list[str], index: int, outside: int, form: re.Pattern[str], told: dict[str, list[str]]) -> int:

@@ -1,5 +1,9 @@
 """What the outside is told."""
 
+import random
+import re
+import time
+
 import pytest
 
 from everhold.core import errors
@@ -264,3 +268,24 @@ def test_an_error_without_a_hint_has_no_key_for_it():
 def test_commands_in_a_sentence_are_about_the_same_database(sentence, said):
     assert wire.aimed(sentence, " -d x.db") == said
     assert wire.aimed(sentence, "") == sentence
+
+
+#: What says in one expression what a command in a sentence is; it takes a square of the sentence's length.
+COMMAND = re.compile(
+    r"(?<=`)everhold (?!mcp |pkg |init|demo)[^`]*(?=`)|(?<=: )everhold (?!mcp |pkg |init|demo)(?:(?!\. )[^`])*$"
+)
+
+
+def test_commands_are_found_as_one_expression_would_in_any_text():
+    dice = random.Random(7)
+    parts = ["everhold ", "`", ": ", ". ", ":", ".", " ", "mcp ", "init", "show", "everhold", "\n", "x"]
+    for _ in range(20_000):
+        sentence = "".join(dice.choices(parts, k=dice.randrange(12)))
+        assert wire.aimed(sentence, " -d y") == COMMAND.sub(lambda found: found[0] + " -d y", sentence), sentence
+
+
+@pytest.mark.parametrize("part", [": everhold x", "`everhold ", "`", ": everhold . "])
+def test_a_long_sentence_is_read_in_no_time(part):
+    since = time.process_time()
+    wire.aimed(part * 100_000 + "`", " -d y")
+    assert time.process_time() - since < 2

@@ -1,6 +1,9 @@
 """What a function says of itself: the schema of its parameters, and what its docstring tells of each."""
 
 import enum
+import random
+import re
+import time
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Optional
 
@@ -9,6 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from everhold.core.errors import BadArguments
+from everhold.ports import signature
 from everhold.ports.signature import described, returned, schema
 from everhold.ports.tool import Tool, ToolContext
 
@@ -203,3 +207,29 @@ def test_the_type_of_a_result_of_what_cannot_be_remembered():
 
     assert returned(Unhashable()) is None
     assert returned(Unhashable().__call__) is int
+
+
+#: What says in one expression what these lines are; each takes a square of the line's length.
+SPHINX = re.compile(r"^:(?:param|parameter|arg|argument|key)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)$")
+GOOGLE_LINE = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+
+
+def test_lines_are_read_as_one_expression_would_read_them():
+    dice = random.Random(7)
+    parts = [":param", ":", " ", "\t", "\u2003", "*", "a", "int", "-", "(", ")", "key", ":arg ", "é", ""]
+    for _ in range(30_000):
+        line = dice.choice([":param", ":key ", ""]) + "".join(dice.choices(parts, k=dice.randrange(12)))
+        found, read = SPHINX.match(line), GOOGLE_LINE.match(line)
+        assert signature._sphinx(line) == (found.groups() if found else None), line
+        assert bool(again := signature._GOOGLE.match(line)) == bool(read), line
+        assert read is None or again.groups() == read.groups(), line
+
+
+@pytest.mark.parametrize(
+    "line", [":param" + " " * 200_000 + "x", ":param " + "x " * 200_000, "x" + " " * 200_000 + "y"]
+)
+def test_a_long_line_is_read_in_no_time(line):
+    since = time.process_time()
+    assert described(line) == (line.strip(), {})
+    described("Args:\n    " + line)
+    assert time.process_time() - since < 2
