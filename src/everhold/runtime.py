@@ -49,7 +49,9 @@ from everhold.drive.arguments import (
     kind_of,
     labels_of,
     limit_of,
-    state_of,
+    mapping_of,
+    seconds_of,
+    states_of,
     text_of,
     texts_of,
     title_of,
@@ -239,6 +241,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
     ) -> Status:
         """Begin a session and say where it stands once this process can do no more for it now."""
         refuse_while_loading()
+        seconds_of("wait", wait)
         birth = self._birth(call, key, title, labels, metadata, budget)
         self._programs[birth.program] = self._placed(call.program)
         if key is not None:
@@ -271,12 +274,14 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
         With a session's id and no `query_id`, the one open question is meant. Nothing changes unless it fits.
         """
+        if wait is not None:
+            seconds_of("wait", wait)
         counted = None if usage is None else usage_of(usage)
         if type(question) is OpenQuery and error is None and by is None and value is not UNSET:
             status = await self._runner.answer_open(question, value, counted)
         else:
             session_id, given = addressed(question, query_id, value, error, counted)
-            status = await self._runner.answer(session_id, [given], None if by is None else plain(dict(by), "by"))
+            status = await self._runner.answer(session_id, [given], _by(by))
         return await self._after(status.session_id, status, wait) if self._sessions.jobs else status
 
     async def answer_many(
@@ -291,12 +296,14 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
         A value may be `everhold.Said(value, usage=…)`, or an exception, which answers with an error.
         """
-        given = [given_to(query_id, value) for query_id, value in answers.items()]
-        status = await self._runner.answer(session_id, given, None if by is None else plain(dict(by), "by"))
+        seconds_of("wait", wait)
+        given = [given_to(query_id, value) for query_id, value in mapping_of("answers", answers).items()]
+        status = await self._runner.answer(session_id, given, _by(by))
         return await self._after(session_id, status, wait)
 
     async def signal(self, session_id: str, name: str, value: JSON = None, *, wait: float | None = None) -> Status:
         """Send a message to a program; it is kept until the program receives it."""
+        seconds_of("wait", wait)
         status = await self._runner.signal(session_id, text_of("name", name), value)
         return await self._after(session_id, status, wait)
 
@@ -308,7 +315,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
     async def wait(self, session_id: str, timeout: float | None = None) -> Status:
         """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
-        return await self._runner.wait(session_id, timeout)
+        return await self._runner.wait(session_id, seconds_of("timeout", timeout))
 
     async def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
         """The open questions of all sessions, oldest first; that a conversation can be told something is none."""
@@ -330,18 +337,17 @@ class Runtime(Agents, Telling, Timetable, Workers):
         after: str | None = None,
     ) -> list[Info]:
         """Sessions, newest first. Ages are seconds since a session last moved; `after` is the last id seen."""
-        states = () if state is None else (state,) if isinstance(state, str) else tuple(state)
-        now = self.clock.now()
+        now, older, newer = self.clock.now(), seconds_of("older_than", older_than), seconds_of("newer_than", newer_than)
         wanted = Filter(
-            state=tuple(state_of(name) for name in states),
+            state=states_of(state),
             program=program,
             labels=labels_of(labels),
             parent=None if parent is None else SessionId(parent),
-            older_than=None if older_than is None else now - older_than,
-            newer_than=None if newer_than is None else now - newer_than,
-            prefix=prefix,
+            older_than=None if older is None else now - older,
+            newer_than=None if newer is None else now - newer,
+            prefix=text_of("prefix", prefix),
             limit=limit_of(limit),
-            after=None if after is None else SessionId(after),
+            after=None if after is None else SessionId(text_of("after", after)),
         )
         return [_info(row.birth, row.head) for row in await self.store.list(wanted)]
 
@@ -353,6 +359,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
     async def retry(self, session_id: str, *, wait: float | None = None) -> Status:
         """Go on from a failed session's last answer, under the code as it is now."""
+        seconds_of("wait", wait)
         return await self._after(session_id, await self._runner.retry(session_id), wait)
 
     async def fork(
@@ -370,6 +377,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
         With `answer`, the answer given at that step is replaced and the new session goes on from there.
         """
+        seconds_of("wait", wait)
         origin = (await self.store.load(session_id, since=-1)).birth
         now = self.clock.now()
         birth = msgspec.structs.replace(
@@ -448,6 +456,10 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
     async def _settled(self, session_id: str, wait: float | None) -> Status:
         return await self._runner.wait(session_id, wait, settled=True)
+
+
+def _by(given: Mapping[str, JSON] | None) -> Any:
+    return None if given is None else plain(mapping_of("by", given), "by")
 
 
 def open(

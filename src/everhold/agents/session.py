@@ -34,6 +34,7 @@ from everhold.core.status import Finished, OpenQuery, Paused
 from everhold.core.turn import Answered, Settled, TurnOutcome
 from everhold.drive.agent.agent import Agent
 from everhold.drive.agent.observe import Event, EventKind
+from everhold.drive.arguments import seconds_of
 from everhold.hooks import stored as kept
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class AgentSession(Framing, Waiting):
         "reject" raises `SessionBusy`, "steer" lets that turn hear it, "fork" says it to a fork made at the last turn
         that has settled: the result then names the fork.
         """
+        seconds_of("wait", wait)
         said, policy = self._kept(content), busy_of(busy)
         if id is not None and await self._was_said(id, said):
             return await self.turn(id, wait=wait)
@@ -150,7 +152,7 @@ class AgentSession(Framing, Waiting):
 
     async def turn(self, input_id: str, *, wait: float | None = None) -> Turn:
         """Wait until the turn of an input has settled, or somebody outside has to answer."""
-        return await self._ended(input_id, self._reading, wait)
+        return await self._ended(input_id, self._reading, seconds_of("wait", wait))
 
     async def _ended(
         self, input_id: str, read: Reading | Tail, wait: float | None, *, queued: bool = False, said: bool = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import Any, Final
 
 import msgspec
@@ -122,11 +123,32 @@ def kind_of(name: str | None) -> tuple[Kind | None, str | None]:
         raise BadSetting("kind", f"{name!r} is none of {', '.join(Kind)}") from None
 
 
+def seconds_of(name: str, given: float | None) -> float | None:
+    """How long to wait at most; said before anything is done, for a wait comes last, and one of NaN never ends."""
+    if given is not None and (isinstance(given, bool) or not isinstance(given, Real) or given != given):
+        raise BadSetting(name, f"it is a number of seconds, not {given!r}")
+    return given
+
+
+def mapping_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise BadArguments(name, f"a value of type {type(given).__name__} is not a mapping")
+    return dict(given)
+
+
 def limit_of(given: int) -> int:
     """How many are wanted at most; stores would each make something else of a number below 0."""
     if not isinstance(given, int) or given < 0:
         raise BadSetting("limit", f"it is a whole number from 0, not {given!r}")
     return given
+
+
+def states_of(given: str | Iterable[str] | None) -> tuple[State, ...]:
+    if given is None or isinstance(given, str):
+        return () if given is None else (state_of(given),)
+    if not isinstance(given, Iterable):
+        raise BadSetting("state", f"{given!r} is none of {', '.join(State)}")
+    return tuple(map(state_of, given))
 
 
 def state_of(name: str) -> State:
