@@ -422,6 +422,14 @@ async def test_what_does_not_fit_is_refused_with_a_code_and_changes_nothing(tool
         ("run", {"program": "greet", "budget": {"calls": 1}}, "budget (with max_llm_calls"),
         ("fork", {"session_id": "@last", "at": 99}, "`status` with the session_id and steps: true"),
         ("retry", {"session_id": "@last"}, "Only a failed session can be retried"),
+        ("run", {"program": "reflct"}, "Did you mean 'reflect'? Call the tool `strategies`"),
+        ("run", {"program": "notes/second_look.lua"}, "run with code_file instead of program"),
+        ("run", {"program": "greet", "title": "t" * 1001}, "hint: Nothing was changed; change the call."),
+        (
+            "answer",
+            {"session_id": "@last", "answers": [{"response": "x"}, {"response": "y"}]},
+            "was given two answers at once\n\ncode: answer_conflict\n\nhint: Nothing was changed; give one",
+        ),
     ],
 )
 async def test_a_refusal_names_what_would_fit(tool, arguments, words):

@@ -18,6 +18,7 @@ from everhold.core.errors import (
     TurnWaiting,
     UnknownInput,
     UnknownSession,
+    UsageError,
 )
 from everhold.core.graph import text
 from everhold.core.intake import Boundary, Cancel, Item, ItemKind, ItemState, Slot, When
@@ -260,9 +261,9 @@ async def test_a_key_that_came_both_ways_at_once_is_one_turn():
 async def test_what_is_no_key_is_refused(key):
     async with opened() as runtime:
         session = await runtime.session(plain, "blank")
-        with pytest.raises(BadArguments):
+        with pytest.raises(UsageError):
             await session.enqueue("Hi.", key=key)
-        with pytest.raises(BadArguments):
+        with pytest.raises(UsageError):
             await session.command("reset", key=key)
         assert await session.intake(all=True) == []
 

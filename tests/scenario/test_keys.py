@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import BadArguments, BadValue, KeyConflict
+from everhold.core.errors import BadArguments, BadSetting, BadValue, KeyConflict
 from tests.scenario.house import ids, opened
 
 
@@ -119,7 +119,7 @@ async def test_what_is_no_key(key):
 )
 async def test_what_is_too_long_to_be_read_with_every_session_is_refused(given):
     async with opened() as runtime:
-        with pytest.raises(BadArguments, match="at most"):
+        with pytest.raises(BadSetting, match="at most"):
             await runtime.start(refund(order="7"), **given)
         assert await runtime.sessions() == []
 
@@ -129,9 +129,9 @@ async def test_what_is_as_long_as_may_be_is_kept():
     async with opened() as runtime:
         first = await runtime.start(refund(order="7"), **given)
         assert (await runtime.start(refund(order="7"), key=given["key"])).session_id == first.session_id
-        with pytest.raises(BadArguments, match="at most"):
+        with pytest.raises(BadSetting, match="at most"):
             await runtime.fork(first.session_id, title="t" * 1001)
-        with pytest.raises(BadArguments, match="at most"):
+        with pytest.raises(BadSetting, match="at most"):
             await runtime.fork(first.session_id, key="k" * 2501)
 
 

@@ -358,9 +358,11 @@ class AnswerConflict(StateError):
     code = "answer_conflict"
     hint = "The first answer stands. To go on from another one, fork the session at that step."
 
-    def __init__(self, session_id: str, query_id: str) -> None:
-        super().__init__(f"{query_id!r} of session {session_id!r} has another answer already")
+    def __init__(self, session_id: str, query_id: str, *, at_once: bool = False) -> None:
+        has = "was given two answers at once" if at_once else "has another answer already"
+        super().__init__(f"{query_id!r} of session {session_id!r} {has}")
         self.session_id, self.query_id = session_id, query_id
+        self.hint = "Nothing was changed; give one answer to each question." if at_once else self.hint
 
 
 class QueryClosed(StateError):

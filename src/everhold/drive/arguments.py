@@ -77,13 +77,13 @@ def key_of(given: str | None) -> str | None:
 def short_key(given: str, most: int = MOST_KEY) -> str:
     """A key that stores can look up; others are refused."""
     if len(given) * 4 > most and (size := len(given.encode("utf-8", "surrogatepass"))) > most:
-        raise BadArguments("key", f"it has {size} bytes; at most {most} are taken")
+        raise BadSetting("key", f"it has {size} bytes; at most {most} are taken")
     return given
 
 
 def title_of(given: str) -> str:
     if len(text_of("title", given)) > MOST_TITLE:
-        raise BadArguments("title", f"it has {len(given)} characters; at most {MOST_TITLE} are taken")
+        raise BadSetting("title", f"it has {len(given)} characters; at most {MOST_TITLE} are taken")
     return given
 
 
@@ -109,7 +109,7 @@ def texts_of(name: str, given: Mapping[str, str] | None, most: int) -> dict[str,
             raise BadArguments(name, f"{key!r}: {value!r} is not text for text")
     plain(texts, name)
     if (size := sum(len(key) + len(value) for key, value in texts.items())) > most:
-        raise BadArguments(name, f"they have {size} characters; at most {most} are taken")
+        raise BadSetting(name, f"they have {size} characters; at most {most} are taken")
     return texts
 
 

@@ -75,7 +75,7 @@ class Door:
             elif answer.q not in taken:
                 taken[answer.q] = answer
             elif not same_answer(taken[answer.q], answer):
-                raise AnswerConflict(self._id, answer.id)
+                raise AnswerConflict(self._id, answer.id, at_once=True)
         return list(taken.values()), late
 
     def _one(self, given: Given, by: dict[str, JSON] | None) -> tuple[Answer, bool]:

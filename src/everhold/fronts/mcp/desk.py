@@ -128,7 +128,7 @@ class Desk:
                 self._refuse_other(session_id, asked[q])
             value = _value(one)
             if query_id in found and not _same(found[query_id], value):
-                raise AnswerConflict(session_id, query_id)
+                raise AnswerConflict(session_id, query_id, at_once=True)
             found[query_id] = value
         return found
 

@@ -116,10 +116,10 @@ class House:
         """The program that a model means: by its name, or by a reference that the catalog lists."""
         found = self._now()
         if (":" in name or is_path(name)) and name not in {entry.ref for entry in catalog(found).entries}:
-            raise NotAllowed(
-                f"{name!r} is not a name: over MCP a program is started by its name",
-                "The tool `strategies` lists the names. To add a program, list it under `programs` in everhold.toml.",
-            )
+            how = "The tool `strategies` lists the names. To add a program, list it under `programs` in everhold.toml."
+            if name.endswith(".lua"):
+                how = "Code in a Lua file is run with code_file instead of program."
+            raise NotAllowed(f"{name!r} is not a name: over MCP a program is started by its name", how)
         return named(name, found)
 
     def catalog(self) -> Catalog:

@@ -217,6 +217,8 @@ def refused(error: EverholdError, option: str = "") -> dict[str, JSON]:
     """An error as a tool returns it. `option` is what commands need to read this database."""
     shown = error_json(error)
     hint = HINTS.get(error.code) or error.hint or "Nothing was changed; change the call."
+    if error.hint.startswith("Did you mean "):
+        hint = f"{error.hint} {hint}" if hint != error.hint else hint
     return {"status": "refused", **shown, "hint": aimed(hint, option)}
 
 
