@@ -268,6 +268,16 @@ def _path(words: Sequence[str]) -> str:
     return path
 
 
+def _meant(error: click.NoSuchOption, path: str) -> str:
+    """What somebody may have meant who typed an option that belongs elsewhere; empty if nobody knows."""
+    name = error.option_name.lstrip("-")
+    if path == "everhold" and error.option_name in ("-d", "--database", "--json"):
+        return f"Options stand after the command: everhold COMMAND {error.option_name}"
+    if path == "everhold run" and error.option_name.startswith("--") and name.isidentifier():
+        return f"Arguments of a program are given without strokes: {name}=VALUE. For the options: {path} --help"
+    return ""
+
+
 def told(error: Exception, *, as_json: bool, database: str | None = None, path: str = "everhold") -> int:
     """Tell a mistake in one or two lines and return how to exit; what nobody foresaw is raised again."""
     from everhold.core.errors import EverholdError
@@ -282,6 +292,8 @@ def told(error: Exception, *, as_json: bool, database: str | None = None, path: 
         path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else path
         message = " ".join(error.format_message().split()).rstrip(".")
         code, facts = Exit.USAGE, {"error": message, "code": "usage", "hint": f"{path} --help"}
+        if isinstance(error, click.NoSuchOption) and (meant := _meant(error, path)):
+            facts["hint"] = meant
     else:
         raise error
     if as_json:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from everhold.core.errors import UnknownSession
+from everhold.core.errors import UnknownProgram, UnknownSession
 from everhold.fronts.cli.answering import Answering, answering, moving
 from everhold.fronts.cli.carry import carry, kept
 from everhold.fronts.cli.deed import called_with
@@ -85,7 +85,12 @@ def _stopped(house: House, database: str | None, name: str) -> str:
     except UnknownSession:
         if name == "@last":
             raise
-    wanted = program_of(database, name).ref
+    try:
+        wanted = program_of(database, name).ref
+    except UnknownProgram:
+        if not name.isidentifier():
+            raise
+        raise UnknownSession(name, house.database) from None
     for info in house.runtime.sessions(program=wanted):
         if info.parent is None:
             return info.session_id

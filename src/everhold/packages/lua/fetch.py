@@ -80,7 +80,8 @@ def _here(url: str, rev: str | None) -> Offer:
 def address(url: str) -> str:
     """The full address of a repository; `https://` comes before what has no scheme."""
     scheme = _SCHEME.match(url)
-    if not url or url.startswith(("-", ".")) or not url.isprintable() or "::" in url:
+    is_word = "/" not in url and not _SHORT.match(url)  # such as a folder's name: no host has it
+    if is_word or url.startswith(("-", ".")) or not url.isprintable() or "::" in url:
         raise BadPackage(
             f"Not the address of a repository: {url!r}", "Say https://host/path, git@host:path or a folder."
         )

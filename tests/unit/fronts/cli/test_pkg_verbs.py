@@ -65,6 +65,7 @@ def test_a_folder_can_be_named_from_where_one_stands(cli: Cli, folder: Path) -> 
         ("../none", "Source directory does not exist: {here}/../none"),
         ("shop.py", "Source directory does not exist: {here}/shop.py"),
         ("", "Not the address of a repository: ''"),
+        ("debate", "Not the address of a repository: 'debate'"),
         ("file:///none", "git clone failed: fatal: '/none' does not appear to be a git repository"),
     ],
 )
