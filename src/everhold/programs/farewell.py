@@ -1,17 +1,22 @@
 """How coroutines and async generators go when a program is dropped: at once, and without a word.
 
-Closing throws GeneratorExit where the coroutine waits. Its `finally` blocks run; an `await` in one of them suspends
-again, and the next close goes on from there. A coroutine that will not go is kept for ever, because Python complains
-about such a one when it is freed.
+Closing throws GeneratorExit where the program stands: into the innermost coroutine that is waited in, then into the
+one around it, and so on to the outermost. Their `finally` blocks run; an `await` in one of them suspends again, and
+the next GeneratorExit goes on from there. Python by itself would begin with the outermost, and lose what suspends
+again further in: it is told off when it is freed, whenever that is. A coroutine that will not go is kept for ever,
+because Python complains about such a one when it is freed.
 """
 
 from __future__ import annotations
 
+import gc
+import re
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import Context
+from collections.abc import AsyncGenerator, Callable
+from contextvars import Context, copy_context
+from operator import attrgetter
+from types import CoroutineType, GeneratorType
 from typing import Any, Final
 
 #: Times a coroutine is asked to end: once for every `await` in its `finally` blocks.
@@ -21,29 +26,76 @@ UNDEAD: Final[list[Any]] = []
 
 
 def close(coro: Any, context: Context) -> None:
-    """Close a coroutine, the innermost that it waits in first: closing from outside loses one that suspends again."""
+    """Close a coroutine, and before it all that it waits in."""
     chain, refused = [coro], 0
+    _deepen(chain)
     while chain:
-        while (inner := _awaited(chain[-1])) is not None:
-            chain.append(inner)
         try:
-            context.run(chain[-1].close)
-        except RuntimeError as error:
-            if "ignored GeneratorExit" in str(error):
-                refused += 1
-                if refused < CLOSES:
-                    continue
-                UNDEAD.append(coro)
-                return
-        except BaseException:  # what `finally` raises while being dropped concerns nobody
-            pass
-        chain.pop()
+            context.run(chain[-1].throw, GeneratorExit)
+        except BaseException:  # it has ended, and what `finally` raises while being dropped concerns nobody
+            chain.pop()
+            continue
+        refused += 1
+        if refused == CLOSES:
+            UNDEAD.append(coro)
+            return
+        _deepen(chain)
 
 
-def _awaited(coro: Any) -> Any:
-    """The coroutine in which another one waits, if it is not closed already."""
-    inner = getattr(coro, "cr_await", None)
-    return inner if getattr(inner, "cr_frame", None) is not None else None
+def finish(agen: Any) -> None:
+    """Close an async generator that its program let go of while it was dropped."""
+    leaving = agen.aclose()
+    try:
+        leaving.send(None)
+    except BaseException:  # it has ended, one way or another
+        return
+    close(leaving, copy_context())
+
+
+def _deepen(chain: list[Any]) -> None:
+    """Add what the last of a chain waits in, and what that waits in, down to where the program stands."""
+    look = INSIDE.get(type(chain[-1]))
+    while look is not None:
+        inner = look(chain[-1])
+        look = INSIDE.get(type(inner))
+        if look is not None:
+            chain.append(inner)
+
+
+def _held(holder: Any) -> Any:
+    """What is awaited by way of a holder, which does not say so itself: the first thing it refers to but its type."""
+    return next(found for found in gc.get_referents(holder) if not isinstance(found, type))
+
+
+def _in_generator(step: Any) -> Any:
+    """What the async generator waits in whose step is awaited."""
+    return _held(step).ag_await
+
+
+async def _numbers() -> AsyncGenerator[None, None]:
+    yield
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _inside() -> dict[type, Callable[[Any], Any]]:
+    """For each type of thing that a program can wait in: how to look inside."""
+    agen: Any = _numbers()
+    steps = [agen.asend(None), agen.athrow(GeneratorExit)]
+    holders = [anext(_numbers(), None), _nothing().__await__()]
+    for one in [*steps, *holders]:
+        one.close()
+    return {
+        CoroutineType: attrgetter("cr_await"),
+        GeneratorType: attrgetter("gi_yieldfrom"),
+        **{type(step): _in_generator for step in steps},
+        **{type(holder): _held for holder in holders},
+    }
+
+
+INSIDE: Final = _inside()
 
 
 def bury() -> None:
@@ -54,19 +106,26 @@ def bury() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(coro))
 
 
-@contextmanager
-def silence() -> Iterator[None]:
+class Silence:
     """No warning for coroutines that were never awaited: they were not given the time.
 
     Not `warnings.catch_warnings`, which makes the whole process forget what it has warned of.
     """
-    module: Any = warnings
-    before = module._warn_unawaited_coroutine
-    module._warn_unawaited_coroutine = _say_nothing
-    try:
-        yield
-    finally:
-        module._warn_unawaited_coroutine = before
+
+    def __enter__(self) -> None:
+        module: Any = warnings
+        self._before, self._filters = module._warn_unawaited_coroutine, module.filters
+        module._warn_unawaited_coroutine = _say_nothing
+        self._filters.insert(0, _UNAWAITED)
+
+    def __exit__(self, *_: object) -> None:
+        module: Any = warnings
+        module._warn_unawaited_coroutine = self._before
+        self._filters.remove(_UNAWAITED)
+
+
+#: From Python 3.13 on there is a warning for the steps of async generators too, and it comes as any other.
+_UNAWAITED: Final = ("ignore", re.compile("coroutine method .* was never awaited"), RuntimeWarning, None, 0)
 
 
 def _say_nothing(coro: object) -> None:
@@ -77,14 +136,11 @@ def _references() -> int:
     """How many references a finalizer sees when the last one outside has gone; it differs between Pythons."""
     seen: list[int] = []
 
-    async def numbers() -> Any:
-        yield
-
     def finalize(agen: Any) -> None:
         seen.append(sys.getrefcount(agen))
 
     async def leave() -> None:
-        async for _ in numbers():
+        async for _ in _numbers():
             break
 
     before = sys.get_asyncgen_hooks()

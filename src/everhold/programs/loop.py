@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from everhold.core.errors import ForeignCall, ForeignWake, Spinning
 from everhold.programs.caller import close_unstarted, refusal
-from everhold.programs.farewell import LAST, bury, close, silence
+from everhold.programs.farewell import LAST, Silence, bury, close, finish
 
 log = logging.getLogger("everhold.program")
 
@@ -305,10 +305,7 @@ class Loop(asyncio.AbstractEventLoop):
             self._finalized += 1
             Task(agen.aclose(), self, f"{self.prefix}~{self._finalized}", copy_context())
             return
-        try:
-            agen.aclose().send(None)
-        except BaseException:  # dropping is silent
-            pass
+        finish(agen)
 
     # ---- letting go
 
@@ -334,7 +331,7 @@ class Loop(asyncio.AbstractEventLoop):
         living = self.living()
         self.tasks.clear()
         if living:
-            with silence():
+            with Silence():
                 while living:
                     task = living.pop()
                     task._log_destroy_pending = False  # type: ignore[attr-defined]

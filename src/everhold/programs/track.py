@@ -12,9 +12,11 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from everhold.core.journal import Delivery
+from everhold.programs.farewell import INSIDE
 
 if TYPE_CHECKING:
     from everhold.programs.python import PythonExecution
@@ -49,3 +51,4 @@ class Track:
 
 
 Coroutine.register(Track)
+INSIDE[Track] = attrgetter("cr_await")
