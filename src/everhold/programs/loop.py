@@ -162,6 +162,7 @@ class Loop(asyncio.AbstractEventLoop):
                 handle._context.run(callback, *handle._args)
             except Exception as error:
                 self.call_exception_handler({"message": f"exception in callback {callback!r}", "exception": error})
+            del handle, callback  # with what they held: an async generator is finished before the next one's turn
 
     def fire(self) -> None:
         """Make the timers due by now ready, earliest first."""

@@ -216,6 +216,7 @@ class PythonExecution:
                 self._hand_over(answers[0])
                 error = paused.exception()
                 paused = send(None) if error is None else coro.throw(error)
+                error = None  # with all that it held, as when its task lets go of it
         finally:
             track.place = place
         return paused

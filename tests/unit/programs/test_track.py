@@ -4,7 +4,8 @@ import asyncio
 import contextvars
 import functools
 import time
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -249,9 +250,30 @@ async def typed(ctx: Any) -> None:
         await words(ctx, str(told))
 
 
+async def left_by_an_error(ctx: Any) -> None:
+    """An async generator goes when the error goes in whose frames it is held, and asks on leaving."""
+
+    async def numbers(n: int) -> AsyncGenerator[int, None]:
+        try:
+            yield n
+        except GeneratorExit:
+            await words(ctx, f"left at {n}")
+
+    async def ask(n: int) -> None:
+        held = numbers(n)
+        await anext(held)
+        await ctx.llm(str(n))
+        await anext(held, None)
+
+    for n in range(20):
+        with suppress(AnswerFailed):
+            await ask(n)
+
+
 PROGRAMS = [
     chain, polite, watching, looking_on, stepping, crosswise, busy, besides, together, in_a_task, batches,
     in_time, giving_up, variables, known_to_itself, telling, typed,
+    left_by_an_error,
 ]  # fmt: skip
 
 
