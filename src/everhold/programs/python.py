@@ -183,7 +183,7 @@ class PythonExecution:
             try:
                 pending.set_result(answer.value if wanted is Any else fit(answer.value, wanted))
             except EverholdError as error:
-                pending.set_exception(error)
+                pending.set_exception(_bare(error))
 
     def go_along(self, track: Track, paused: Any, coro: Coroutine[Any, Any, Any], last: int) -> Any:
         """Hand over what is recorded, up to `last`, as long as there is nothing else to do; returns the last pause."""
@@ -359,6 +359,12 @@ def _raised(answer: Answer) -> EverholdError:
     if code == ChildFailed.code:
         return ChildFailed(error.get("session_id", ""), error.get("state", ""), message)
     return AnswerFailed(message, code)
+
+
+def _bare(error: EverholdError) -> EverholdError:
+    """An error without what led to it: its frames hold the future that is to hold the error, in a circle."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def raised(error: BaseException, n: int) -> Raised:

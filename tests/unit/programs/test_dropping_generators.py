@@ -356,3 +356,30 @@ def test_a_program_goes_at_once_wherever_it_is_dropped(program: Any, replayed: b
         gc.enable()
     assert lives > 2
     assert not UNDEAD
+
+
+@pytest.mark.parametrize("answer", [Answer(0, error={"code": "no", "message": "no"}), Answer(0, {"a": "no number"})])
+def test_a_generator_that_an_error_leaves_behind_is_finished(answer: Answer) -> None:
+    """Nobody holds it when the error is dealt with: whoever gave the answer, and whether or not it fits."""
+
+    async def numbers(ctx: Any) -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+        finally:
+            await ctx.llm("on leaving")
+
+    async def typed(ctx: Any) -> None:
+        held = numbers(ctx)
+        await anext(held)
+        await ctx.llm("a", returns=dict[str, int])
+
+    async def program(ctx: Any) -> None:
+        with suppress(Exception):
+            await typed(ctx)
+        await ctx.llm("b")
+
+    life = Life(program)
+    life.go()
+    assert life.go(answer).outcome is None
+    assert life.asked == ["0:0 a", "0:1 b", "~1:0 on leaving"]
+    life.drop()
