@@ -36,6 +36,7 @@ log = logging.getLogger("everhold.program")
 #: Handles one advance may run before the program counts as spinning.
 HANDLES = 1_000_000
 _NEVER: Final = float("inf")
+_NOWHERE: Final = Variables()
 _PRIME: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 61) - 1
 _swap = getattr(asyncio.tasks, "_swap_current_task", None) if sys.version_info >= (3, 14) else None
@@ -57,7 +58,8 @@ class Handle:
         self._when = 0.0
 
     def cancel(self) -> None:
-        self._callback, self._args = None, ()
+        """Let go of everything at once: the handle itself may be kept until its moment, or until somebody looks."""
+        self._callback, self._args, self._context = None, (), _NOWHERE
 
     def cancelled(self) -> bool:
         return self._callback is None

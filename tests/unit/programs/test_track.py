@@ -24,6 +24,7 @@ from everhold.programs.python import PythonExecution
 from tests.unit.programs.driving import Life, birth, said
 
 STEPS = 6
+HELD: contextvars.ContextVar[Any] = contextvars.ContextVar("HELD", default=None)
 WORD: contextvars.ContextVar[str] = contextvars.ContextVar("WORD", default="")
 
 
@@ -270,10 +271,30 @@ async def left_by_an_error(ctx: Any) -> None:
             await ask(n)
 
 
+async def left_with_a_timer(ctx: Any) -> None:
+    """An async generator is held by nothing but the variables of a timer, and goes when that is cancelled."""
+
+    async def numbers(n: int) -> AsyncGenerator[int, None]:
+        try:
+            yield n
+        finally:
+            await words(ctx, f"left at {n}")
+
+    for n in range(20):
+        if n == 1:
+            before = HELD.set(numbers(n))
+            await anext(HELD.get())
+            timer = asyncio.get_running_loop().call_later(1000, print)
+            HELD.reset(before)
+            timer.cancel()
+            del before, timer
+        await words(ctx, str(n))
+
+
 PROGRAMS = [
     chain, polite, watching, looking_on, stepping, crosswise, busy, besides, together, in_a_task, batches,
     in_time, giving_up, variables, known_to_itself, telling, typed,
-    left_by_an_error,
+    left_by_an_error, left_with_a_timer,
 ]  # fmt: skip
 
 
