@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -215,6 +216,41 @@ async def test_a_function_in_a_thread_ends_neither_the_process_nor_in_silence(ho
 async def test_nor_does_one_on_the_loop_of_a_process_that_is_told_of_its_signals(how, words, signals_told):
     async with opened() as runtime:
         assert await runtime.run(stays(how=how), wait=30) == words
+
+
+@everhold.program
+async def lends(ctx, here: bool, well: bool):
+    async def numbers():
+        try:
+            yield 1
+        finally:
+            await ctx.llm("on leaving")
+
+    async def lend():
+        held = numbers()
+        await anext(held)
+
+        def look():
+            return repr(type(held)) if well else [][len(repr(held))]
+
+        async def look_here():
+            return look()
+
+        await ctx.call(look_here if here else look)
+
+    with suppress(everhold.AnswerFailed):
+        await lend()
+    await ctx.llm("go on?")
+
+
+@pytest.mark.parametrize("well", [True, False], ids=["well", "badly"])
+@pytest.mark.parametrize("here", [True, False], ids=["on the loop", "in a thread"])
+async def test_what_a_call_was_given_is_the_programs_alone_when_it_has_its_result(here, well):
+    """An async generator that only the call held as well is finished in the same step on replay."""
+    async with opened() as runtime:
+        status = await runtime.start(lends(here=here, well=well))
+        status = await runtime.wait(status.session_id, 30)
+        assert prompts(status) == ["go on?", "on leaving"]
 
 
 @everhold.program

@@ -176,6 +176,7 @@ class Dispatch:
             log.warning("q-%d of session %s cannot be answered here and stays open: %s", query.q, session_id, error)
             await self._unmark(session_id, query, self._park)
         else:
+            del effect  # the program goes on as on replay, where nobody else holds what its call was given
             await self.deliver(session_id, answer)
 
     async def _done(
@@ -453,17 +454,27 @@ async def run(effect: Callable[[], Any]) -> Any:
     function = getattr(effect, "func", effect)
     if inspect.iscoroutinefunction(function):
         return await effect()
-    found = await asyncio.to_thread(_contained, effect)
+    box: list[Any] = [effect]  # emptied from both sides: a thread holds what it was given a little longer
+    await asyncio.to_thread(_contained, box)
+    found, error = box.pop()
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error  # which holds this frame
     return await found if inspect.isawaitable(found) else found
 
 
-def _contained(effect: Callable[[], Any]) -> Any:
+def _contained(box: list[Any]) -> None:
+    """Do what is in the box, and leave there what came of it and what went wrong."""
     try:
-        return effect()
+        box.append((box.pop()(), None))
     except INTERRUPTS as error:  # a function in a thread does not end the process
-        raise as_failure(error) from error
-    except StopIteration as error:  # a future cannot carry it, and would wait for ever
-        raise RuntimeError(f"StopIteration: {error.value}") from error
+        box.append((None, as_failure(error)))
+    except StopIteration as error:  # a coroutine cannot raise it
+        box.append((None, RuntimeError(f"StopIteration: {error.value}")))
+    except BaseException as error:
+        box.append((None, error))
 
 
 def in_full(query: Query, whole: Query) -> Query:
