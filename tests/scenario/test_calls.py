@@ -537,6 +537,40 @@ async def test_a_call_that_is_withdrawn_is_stopped():
         assert stopped == [True]
 
 
+@everhold.program
+async def lends_in_vain(ctx):
+    async def numbers():
+        try:
+            yield 1
+        finally:
+            await ctx.llm("on leaving")
+
+    async def lend():
+        held = numbers()
+        await anext(held)
+
+        async def look():
+            await world.act(repr(held))
+
+        async with asyncio.timeout(1):
+            await ctx.call(look)
+
+    with suppress(TimeoutError):
+        await lend()
+    await ctx.llm("go on?")
+
+
+async def test_what_a_call_holds_that_was_given_up_is_held_on_replay_too():
+    """It may go on for a while: an async generator that it holds is left as it is, whether or not it runs."""
+    clock = ManualClock()
+    async with opened(clock=clock) as runtime:
+        status = await runtime.start(lends_in_vain(), wait=0)
+        await world.begun.wait()
+        clock.advance(2)
+        status = await moved(runtime, status.session_id)
+        assert prompts(status) == ["go on?"]
+
+
 async def test_what_a_call_needs_is_a_function():
     """A coroutine, or a value, is refused in the program."""
 

@@ -90,6 +90,7 @@ class PythonExecution:
         self.spent.add("", None if restart is None else restart.spent)
         self.keep: Callable[[JSON], JSON] | None = None  # how answers from outside are written down
         self._effects: dict[int, Callable[[], Any]] = {}
+        self._lent: list[Callable[[], Any]] = []  # effects that were given up
         self._children: dict[int, Call[Any]] = {}
         self._pending: dict[int, Pending] = {}
         self._asked: list[Query] = []
@@ -110,6 +111,8 @@ class PythonExecution:
         self._asked, self._withdrawn, self._notes, self.llm_asked = [], [], None, 0
         if self.after:
             self.after = []
+        if self._lent:
+            self._let_go()
         if loop.dropped:
             raise Overtaken(self.birth.id, n)
         try:
@@ -153,6 +156,7 @@ class PythonExecution:
             purity.leave()
         self._pending.clear()
         self._effects.clear()
+        self._lent.clear()
         self._children.clear()
 
     # ---- being run
@@ -290,11 +294,21 @@ class PythonExecution:
     def withdraw(self, q: int) -> None:
         if self._pending.pop(q, None) is None or self.loop.dropped:
             return
-        self._effects.pop(q, None)
+        effect = self._effects.pop(q, None)
+        if effect is not None:
+            self._lent.append(effect)
         if self._asked and q >= self._asked[0].q:  # asked and withdrawn in one breath: nobody heard of it
             self._asked = [query for query in self._asked if query.q != q]
         else:
             self._withdrawn.append(q)
+
+    def _let_go(self) -> None:
+        """Forget effects that were given up. Live, they may go on for a while: what they hold is finished nowhere."""
+        self.loop.active = False
+        try:
+            self._lent.clear()
+        finally:
+            self.loop.active = True
 
     def ask(self, query: Query, type_: Any, effect: Any = None, child: Call[Any] | None = None) -> Future:
         if self.loop.dropped:
