@@ -274,7 +274,7 @@ class LuaExecution:
         if answer.error is not None:
             said = problem(answer)
             if query.kind is Kind.STATE:  # as programs know it
-                said = said.replace(b" cannot be stored as JSON: ", b" ")
+                said = said.replace(b" cannot be stored as JSON: is ", b" is ")
             self._withdraw(wait)
             self._go_on(wait.strand, False, said)
             return

@@ -32,7 +32,7 @@ _LITTLE: Final = 64 * 2**10
 _FULL: Final = (None, b"failed", b"not enough memory", b"")
 _OWN: Final = frozenset({b"part", b"where"})  # what the sandbox asks for itself
 _BAD: Final = frozenset({b"failed", b"overtime"})
-_AT_THE_END: Final = ("json", "naming", "order", "ending")
+_AT_THE_END: Final = ("json", "reading", "naming", "order", "ending")
 _LIBRARY: Final = ("text", "numbers", "layer1", "cards")
 #: What the parts of the sandbox add to `alc`.
 _LAYER0: Final = {

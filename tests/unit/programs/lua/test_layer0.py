@@ -2,11 +2,16 @@
 
 # ruff: noqa: E501
 
+import asyncio
+
 import pytest
 
 from everhold.core.budget import Budget
+from everhold.core.errors import BadValue
 from everhold.core.query import Answer, Kind
+from everhold.drive.values import Values
 from everhold.programs.lua.vm import Vm, opening
+from everhold.stores.memory import MemoryStore
 from tests.unit.programs.lua.life import BORN, Life, failure, run
 
 # ---- llm
@@ -280,6 +285,16 @@ def test_incr_of_what_is_no_number() -> None:
     words = "incr: value at 'k' cannot be stored as JSON: is not a number"  # as the drive says it
     life.step(Answer(0, error={"code": "bad_value", "message": words}))
     assert life.outcome.value == [False, "incr: value at 'k' is not a number"]
+
+
+def test_incr_past_what_fits_says_so_in_a_whole_sentence() -> None:
+    life = Life("return {pcall(alc.state.incr, 'k', math.maxinteger, 1)}")
+    life.step()
+    with pytest.raises(BadValue) as found:
+        asyncio.run(Values(MemoryStore()).answer(life.open[0]))
+    life.step(Answer(0, error={"code": "bad_value", "message": str(found.value)}))
+    words = "incr: value at 'k' cannot be stored as JSON: an integer outside 64 bits; store it as text"
+    assert life.outcome.value == [False, words]
 
 
 # ---- time and dice
