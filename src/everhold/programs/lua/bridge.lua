@@ -20,6 +20,7 @@ end
 
 local OWN = { prompt = true, system = true, max_tokens = true, grounded = true, underspecified = true }
 local MOST = 2 ^ 32 - 1
+local MANY = 50000 -- questions at once: they leave by the stack, and so do their answers come
 
 local function tokens(value)
   local number = tointeger(tonumber(given(value)))
@@ -66,7 +67,7 @@ local function options(opts, what)
     error(what .. ": system is not valid UTF-8", 3)
   end
   local grounded, underspecified = given(opts.grounded), given(opts.underspecified)
-  return system, tokens(opts.max_tokens), not not grounded, not not underspecified, others(opts, what .. ": options")
+  return system, tokens(opts.max_tokens), not not grounded, not not underspecified, others(opts, what)
 end
 
 function alc.llm_batch(items)
@@ -76,16 +77,22 @@ function alc.llm_batch(items)
   local asked, count = {}, tointeger(#items) or 0 -- a table may answer for itself with anything
   if count < 1 then
     error("alc.llm_batch: empty items array", 2)
+  elseif count > MANY then
+    error(format("alc.llm_batch: %d items, and no more than %d can be asked at once", count, MANY), 2)
   end
   for i = 1, count do
-    local item, place = items[i], (i - 1) * 6
-    local opts = {}
+    local item, place, opts = items[i], (i - 1) * 6, nil
     if type(item) == "table" then
       item, opts = item.prompt, item
     end
-    asked[place + 1] = words(item, "alc.llm_batch: prompt of item " .. i)
-    asked[place + 2], asked[place + 3], asked[place + 4], asked[place + 5], asked[place + 6] =
-      options(opts, "alc.llm_batch")
+    if type(item) ~= "string" or not utf8_len(item) then
+      item = words(item, "alc.llm_batch: prompt of item " .. i)
+    end
+    asked[place + 1], asked[place + 4], asked[place + 5] = item, false, false
+    if opts then
+      asked[place + 2], asked[place + 3], asked[place + 4], asked[place + 5], asked[place + 6] =
+        options(opts, "alc.llm_batch")
+    end
   end
   return { request("batch", count, unpack(asked, 1, count * 6)) }
 end

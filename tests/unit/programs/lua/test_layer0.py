@@ -76,6 +76,10 @@ WRONG = [
     ("alc.llm('x', {system = '\\xff'})", "alc.llm: system is not valid UTF-8"),
     ("alc.llm('x', 'y')", "alc.llm: opts must be a table, got string"),
     ("alc.llm_batch({})", "alc.llm_batch: empty items array"),
+    (
+        "local t = {} for i = 1, 50001 do t[i] = 'q' end alc.llm_batch(t)",
+        "alc.llm_batch: 50001 items, and no more than 50000",
+    ),
     ("alc.llm_batch(setmetatable({'a'}, {__len = function() return 1.5 end}))", "alc.llm_batch: empty items array"),
     ("alc.llm_batch()", "alc.llm_batch: items must be an array, got nil"),
     ("alc.llm_batch({{}})", "alc.llm_batch: prompt of item 1 must be a string, got nil"),
@@ -295,6 +299,13 @@ def test_incr_past_what_fits_says_so_in_a_whole_sentence() -> None:
     life.step(Answer(0, error={"code": "bad_value", "message": str(found.value)}))
     words = "incr: value at 'k' cannot be stored as JSON: an integer outside 64 bits; store it as text"
     assert life.outcome.value == [False, words]
+
+
+def test_as_many_as_may_be_asked_at_once_are_asked_and_answered() -> None:
+    life = Life("local t = {} for i = 1, 50000 do t[i] = 'q' end return #alc.llm_batch(t)", cpu=10.0)
+    assert len(life.step().asked) == 50_000
+    life.step(*[Answer(q, "a") for q in life.open])
+    assert life.outcome.value == 50_000
 
 
 # ---- time and dice
