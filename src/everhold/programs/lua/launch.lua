@@ -15,7 +15,7 @@ local function run(module, ctx)
 end
 
 local function made_ctx()
-  local ctx = json and kit.part("json").decode(json) or {}
+  local ctx = json and kit.part("reading").decode(json) or {}
   for i = 1, #given, 2 do
     ctx[given[i]] = given[i + 1]
   end
