@@ -13,6 +13,7 @@ from everhold.core.journal import (
     Notes,
     Opened,
     Reply,
+    Restart,
     bare,
     compare,
     decode,
@@ -21,12 +22,15 @@ from everhold.core.journal import (
     encode,
     ended,
     fold,
+    lately,
     open_from,
     open_queries,
+    restart_of,
     seal,
     tape,
 )
 from everhold.core.log import LogEntry, Progress
+from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query, Rerun, Usage
 from everhold.core.status import Raised, Returned, Stopped
 
@@ -455,3 +459,46 @@ def test_what_a_schema_says_to_people_is_wording_and_its_values_are_shape():
     with pytest.raises(Diverged):
         step = Delivery(0, 0.0, asked=[other])
         compare(Expected(step, step), Reply([another], [], None, None, None), 0, False)
+
+
+# Beginning again
+
+
+def restarts(n):
+    return given(n, [n - 1], restart=Restart(args={"day": n}, count=n, q=n, metrics=Metrics()))
+
+
+def test_a_program_that_never_began_again_is_replayed_whole():
+    journal = [given(0, asked=[0]), given(1, [0], cancel="enough")]
+    assert [restart_of(one) for one in journal] == [None, None]
+    assert lately(journal) == (None, journal)
+
+
+def test_what_came_after_the_last_restart_is_replayed():
+    journal = [given(0, asked=[0]), restarts(1), given(2, asked=[1]), restarts(3), given(4, asked=[3])]
+    assert lately(journal) == (journal[3], journal[4:])
+    assert lately(journal[:4]) == (journal[3], [])
+
+
+AGAIN = Reply([], [], None, None, Notes(restart=Restart(args={"day": 7}, count=1, q=1, metrics=Metrics())))
+
+
+@pytest.mark.parametrize("recorded", [restarts(1), given(1, [0], outcome=Raised("Spinning", "spinning"))])
+def test_a_program_that_begins_again_as_it_did_has_not_diverged(recorded):
+    """Whatever with; and one that never paused in between was ended for it, where replay goes on from the last time."""
+    assert compare(Expected(recorded, recorded), AGAIN, 0, True) == []
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said", "words"),
+    [
+        (restarts(1), reply(ask(1)), ("a restart", "llm 'question 1' at 0:1")),
+        (restarts(1), reply(outcome=Returned(5)), ("a restart", "the end, with a value")),
+        (given(1, [0], [1]), AGAIN, ("llm 'question 1' at 0:1", "a restart")),
+        (given(1, [0], outcome=Returned(5)), AGAIN, ("the end, with a value", "a restart")),
+        (given(1, [0], outcome=Raised("no", "ValueError")), AGAIN, ("the end, with an error: no", "a restart")),
+    ],
+)
+def test_beginning_again_and_anything_else_differ(recorded, said, words):
+    told = divergence(Expected(recorded, recorded), said)
+    assert (told.recorded, told.asked) == words

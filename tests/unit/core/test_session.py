@@ -129,3 +129,8 @@ def test_all_the_dice_are_in_the_id(dice):
 def test_dice_beyond_ninety_six_bits():
     """More dice than fit do not make the id longer."""
     assert mint(1e9, 2**96 + 5) == mint(1e9, 5)
+
+
+def test_who_wants_what_is_open_or_what_is_replayed_reads_from_there_on() -> None:
+    head = Head(1, 1, State.PAUSED, 9, 8, None, 0.0, Metrics(begun=4))
+    assert (head.first(-1), head.first(-2)) == (8, 4)
