@@ -26,7 +26,8 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home" / "share"))
     monkeypatch.delenv("EVERHOLD_DATABASE_URL", raising=False)
-    for key in [key for key in REGISTRY if key[0].startswith(str(tmp_path.parent))]:  # what other tests have loaded
+    loaded = (str(tmp_path.parent), "everhold.fronts.")
+    for key in [key for key in REGISTRY if key[0].startswith(loaded)]:  # what other tests have loaded
         monkeypatch.delitem(REGISTRY, key)
     root = tmp_path / "project"
     root.mkdir()

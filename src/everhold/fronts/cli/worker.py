@@ -105,9 +105,9 @@ async def _work(
     async with everhold.open(database, llm=llm, observers=[voice], recover=False) as runtime:
         voice.runtime = runtime
         worker = runtime.worker(tell=voice.told, **wanted)
-        _on_signals(worker)
-        voice.say("opened", f"working on {runtime.database}", database=runtime.database)
-        code = await _until_left(runtime, worker, voice, within) if once else await _until_stopped(worker)
+        with _hearing_signals(worker):
+            voice.say("opened", f"working on {runtime.database}", database=runtime.database)
+            code = await _until_left(runtime, worker, voice, within) if once else await _until_stopped(worker)
     if voice.gave_up:
         _leave_threads(code)
     return code
@@ -141,7 +141,8 @@ def _leave_threads(code: int) -> None:
     os._exit(code)
 
 
-def _on_signals(worker: Worker) -> None:
+@contextmanager
+def _hearing_signals(worker: Worker) -> Iterator[None]:
     """Stop on the first signal; the second one has its usual effect."""
     loop = asyncio.get_running_loop()
 
@@ -154,6 +155,10 @@ def _on_signals(worker: Worker) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
     signals_are_told()
+    try:
+        yield
+    finally:
+        signals_are_told(False)
 
 
 def _references(database: str | None, names: tuple[str, ...]) -> list[str]:
