@@ -82,6 +82,8 @@ def short_key(given: str, most: int = MOST_KEY) -> str:
 
 
 def title_of(given: str) -> str:
+    if given == "":
+        return given
     if len(text_of("title", given)) > MOST_TITLE:
         raise BadSetting("title", f"it has {len(given)} characters; at most {MOST_TITLE} are taken")
     return given

@@ -64,14 +64,15 @@ class Runner:
         async def attempt() -> Status:
             head = Head(0, 0, State.RUNNING, -1, 0, None, birth.created_at, Metrics())
             live = Live(birth, head, self._sessions.host.begin(birth, head.metrics))
-            async with live.lock:
-                self._sessions.keep(live)
-                try:
-                    said = await self._sessions.step(live, [], birth=birth)
-                except BaseException:
-                    self._sessions.drop(live)
-                    raise
-                return self._after(live, said)
+            live.lock.take()  # nobody else knows of it yet
+            self._sessions.keep(live)
+            try:
+                return self._after(live, await self._sessions.step(live, [], birth=birth))
+            except BaseException:
+                self._sessions.drop(live)
+                raise
+            finally:
+                live.lock.release()
 
         return await self._sessions.insisting(attempt)
 

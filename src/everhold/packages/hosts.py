@@ -37,10 +37,10 @@ class Hosts:
         project = birth.metadata.get(PROJECT)
         find = self._find if project is None else partial(_of_project, self._find, project)
         if self._lua is None:
-            from everhold.packages.trust import trusted
+            from everhold.packages.trust import marks_file, trusted
             from everhold.programs.lua.host import LuaHost
 
-            self._lua = LuaHost(self._find, trusted)
+            self._lua = LuaHost(self._find, partial(trusted, marked=marks_file()))
         execution: Execution = self._lua.begin(birth, meter, find)
         return execution
 

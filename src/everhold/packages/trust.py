@@ -54,10 +54,13 @@ class _Marks(msgspec.Struct):
     format: int = 1
 
 
-def trusted(package: str | Path) -> str:
-    """The fingerprint of a package (its folder, or its only file) if the user vouched for it as it is now, else ""."""
+def trusted(package: str | Path, marked: str | None = None) -> str:
+    """The fingerprint of a package (its folder, or its only file) if the user vouched for it as it is now, else "".
+
+    `marked` is the file of marks, where somebody has looked it up already.
+    """
     try:
-        found = _read(_file())
+        found = _read(marked or marks_file())
     except (BadSetting, OSError) as error:
         log.warning("no package is trusted: %s", error)
         return ""
@@ -92,7 +95,7 @@ def untrust(package: Path) -> bool:
 
 def marks() -> list[tuple[Mark, bool]]:
     """All marks by path, each with whether it still fits its files."""
-    return [(Mark(path, digest), trusted(path) != "") for path, digest in sorted(_read(_file()).items())]
+    return [(Mark(path, digest), trusted(path) != "") for path, digest in sorted(_read(marks_file()).items())]
 
 
 def fingerprint(path: str, there: Look | None = None) -> str:
@@ -139,7 +142,8 @@ def _refuse_leaving(link: os.DirEntry[str], package: str) -> None:
 # ---- the file
 
 
-def _file() -> str:
+def marks_file() -> str:
+    """Where the user's marks are; it need not exist."""
     return _in(home())
 
 
@@ -184,7 +188,7 @@ def _decoded(place: str, text: bytes) -> Marks:
 @contextmanager
 def _changing() -> Iterator[Marks]:
     """The marks, to be changed in place and written back; nobody else changes them meanwhile."""
-    file = Path(_file())
+    file = Path(marks_file())
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(os.open(file.parent / f".{FILE}.lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
