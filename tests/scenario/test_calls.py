@@ -218,16 +218,17 @@ async def test_nor_does_one_on_the_loop_of_a_process_that_is_told_of_its_signals
         assert await runtime.run(stays(how=how), wait=30) == words
 
 
+async def numbers(ctx):
+    try:
+        yield 1
+    finally:
+        await ctx.llm("on leaving")
+
+
 @everhold.program
 async def lends(ctx, here: bool, well: bool):
-    async def numbers():
-        try:
-            yield 1
-        finally:
-            await ctx.llm("on leaving")
-
     async def lend():
-        held = numbers()
+        held = numbers(ctx)
         await anext(held)
 
         def look():
@@ -539,14 +540,8 @@ async def test_a_call_that_is_withdrawn_is_stopped():
 
 @everhold.program
 async def lends_in_vain(ctx):
-    async def numbers():
-        try:
-            yield 1
-        finally:
-            await ctx.llm("on leaving")
-
     async def lend():
-        held = numbers()
+        held = numbers(ctx)
         await anext(held)
 
         async def look():

@@ -2,12 +2,10 @@
 
 import asyncio
 import gc
-import logging
 import os
 import subprocess
 import sys
-import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,22 +17,7 @@ from everhold.programs.farewell import UNDEAD
 from everhold.programs.loop import PARKED, Loop
 from tests.unit.programs.driving import Life, result
 
-
-@pytest.fixture(autouse=True)
-def silence(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """No warning, no log line, nothing on stderr from Python itself."""
-    unraisable: list[Any] = []
-    before, sys.unraisablehook = sys.unraisablehook, unraisable.append
-    try:
-        with caplog.at_level(logging.DEBUG), warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            yield
-            gc.collect(1)
-    finally:
-        sys.unraisablehook = before
-    assert [str(warning.message) for warning in heard] == []
-    assert caplog.messages == []
-    assert unraisable == []
+pytestmark = pytest.mark.usefixtures("silence")
 
 
 def dropped(program: Any) -> Life:

@@ -2,11 +2,8 @@
 
 import asyncio
 import gc
-import logging
-import sys
-import warnings
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from typing import Any
 
@@ -19,21 +16,7 @@ from tests.unit.programs.driving import Life
 MOST = 40
 
 
-@pytest.fixture(autouse=True)
-def silence(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """No warning, no log line, nothing on stderr from Python itself, neither at the drop nor when rubbish is found."""
-    unraisable: list[Any] = []
-    before, sys.unraisablehook = sys.unraisablehook, unraisable.append
-    try:
-        with caplog.at_level(logging.DEBUG), warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            yield
-            gc.collect(1)
-    finally:
-        sys.unraisablehook = before
-    assert [str(warning.message) for warning in heard] == []
-    assert caplog.messages == []
-    assert unraisable == []
+pytestmark = pytest.mark.usefixtures("silence")
 
 
 class Thing:
