@@ -154,6 +154,32 @@ async def test_a_doubtful_call_is_not_run_again_by_a_retry():
         assert done == ["ask", "never"]
 
 
+@everhold.program
+async def helps(ctx):
+    return await ctx.llm("help?")
+
+
+@everhold.program
+async def gives_up(ctx):
+    helping = asyncio.ensure_future(ctx.delegate(helps()))
+    await ctx.llm("go")
+    if not done:  # what is done later mends it
+        raise ValueError("not yet")
+    helping.cancel()
+    return await ctx.llm("alone?")
+
+
+async def test_a_child_whom_nobody_waits_for_after_a_retry_is_cancelled():
+    """If it lives only as long as somebody does."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(gives_up())
+        assert (await runtime.answer(status.queries[0], "1")).state == "failed"
+        (child,) = [one.session_id for one in await runtime.sessions() if one.session_id != status.session_id]
+        done.append("mended")
+        assert prompts(await runtime.retry(status.session_id)) == ["alone?"]
+        assert (await runtime.wait(child, 30)).state == "cancelled"
+
+
 async def test_what_cannot_be_retried():
     """Only a failed session can."""
     async with opened(replay=False) as runtime:
