@@ -9,30 +9,37 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
-CHECKS := typed formatted linted layered fresh sized
+CHECKS := typed formatted linted layered fresh timed
+FULL = $$(grep -rl --include='test_*.py' mark.full tests)
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs=$(JOBS)
 # Tests start hundreds of processes, which read the bytecode that is written once (tests/conftest.py says until when).
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix bench soak pins
-.PHONY: formatted linted typed layered fresh sized compiled cover test-pythons
+.PHONY: help setup demo quick test test-all check fix bench soak pins
+.PHONY: formatted linted typed layered fresh timed compiled cover test-pythons
 
 help:
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 setup: $(VENV)/dev.stamp ## make .venv with everhold and all the tools in it
 
 demo: $(VENV)/base.stamp ## a program is killed in the middle and goes on; half a minute the first time
 	@$(BIN)/python -m everhold demo
 
-test: setup ## everything: check, all tests, the loop on every Python found
+quick: compiled ## unit, scenario and conformance tests that start no process; about 2 min
+	$(PYTEST) -q -n $(JOBS) -m "not soak and not full and not process" tests/unit tests/scenario tests/conformance
+
+test: setup ## before a commit: check, and a short form of every promise; at most 15 min
 	@$(SIDE_BY_SIDE) cover $(CHECKS)
-	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not soak and not alone" --ignore=tests/unit/core
-	$(PYTEST) -n 0 -m "alone and not soak" $$(grep -rl --include='*.py' mark.alone tests)
+	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not soak and not full" --ignore=tests/unit/core
+
+test-all: test ## also the clients that npm installs, and every Python found; at most 60 min
+	$(PYTEST) -n $(JOBS) --dist loadgroup -m "full and not soak and not alone" $(FULL)
+	$(PYTEST) -n 0 -m "full and not soak and alone" $(FULL)
 	@$(MAKE) --no-print-directory test-pythons
 
-check: setup ## format, lint, types, layers, docs freshness, sizes; under 30 s
+check: setup ## format, lint, types, layers, docs freshness, clocks; under 30 s
 	@$(SIDE_BY_SIDE) $(CHECKS)
 
 fix: setup ## repair what tools can repair: format, lint, generated docs
@@ -61,15 +68,15 @@ layered: setup
 fresh: setup
 	$(BIN)/python tools/freshness.py
 
-sized: setup
-	$(BIN)/python tools/sizes.py
+timed: setup
+	$(BIN)/python tools/clocks.py
 
 compiled: setup
 	@$(BIN)/python -m compileall -q -j $(JOBS) src tests tools
 
 # The core is small and pure enough that every branch of it can be tested, so every branch is: here, and only here.
 cover: compiled
-	$(PYTEST) -q tests/unit/core --cov=everhold.core --cov-branch --cov-fail-under=100
+	$(PYTEST) -q tests/unit/core --cov=everhold.core --cov=everhold.errors --cov-branch --cov-fail-under=100
 
 test-pythons: setup
 	$(BIN)/python tools/pythons.py
@@ -90,4 +97,5 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing everhold and the tools into $(VENV), a minute the first time"
 	@$(PIP) --no-compile --editable '.[dev]'
 	@-$(BIN)/python -m compileall -q -q -j $(JOBS) $(VENV)/lib
+	@$(BIN)/python tools/schema_suite.py >/dev/null
 	@touch $(VENV)/base.stamp $@

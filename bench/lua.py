@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import speak
 from bench.ours import VERBS, Ours, resident  # first: it notes SQLite's connections
-from everhold.packages.trust import trust
+from everhold.packages.lua.trust import trust
 from everhold.programs.lua.program import LuaProgram
 
 CHAIN = Path(__file__).with_name("chain.lua")

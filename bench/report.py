@@ -142,6 +142,9 @@ class Report:
                     "## Workers on Postgres",
                     "Sessions of 20 steps lie in the database; workers take them there. Every commit is synced.",
                     self.fleets(),
+                    f"A turn that a front accepts and a worker does takes {self._cell('postgres.turn.statements')} SQL "
+                    f"statements, BEGIN and COMMIT included; reconciliation and chores send "
+                    f"{self._cell('postgres.turn.statements_aside')} a turn beside them.\n\n"
                     f"A paused session is {self._cell('fleet.idle.rows_per_session')} rows there, with "
                     f"{self._cell('fleet.idle.bytes_per_session')} bytes.",
                     "## The machine",

@@ -54,6 +54,7 @@ TARGETS: Final = (
         at_least=True,
     ),
     Target("step.memory.everhold.us", "step in the memory store", 18),
+    Target("postgres.turn.statements", "SQL statements of a turn through a Postgres worker", 20),
     Target("crowd.normal.everhold.steps_per_s", "1000 sessions at once, `NORMAL`", 20_000, at_least=True),
     Target("crowd.normal.everhold.busy_steps_per_s", "… with a busy loop", 20_000, at_least=True),
     Target("crowd.full.everhold.steps_per_s", "1000 sessions at once, `FULL`", 15_000, at_least=True),

@@ -20,8 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from everhold.ports import interrupt
-from everhold.programs import purity
+from everhold.ports import interrupts
 
 # A shell without a terminal starts what is in its background deaf to Ctrl-C, and so would be all that tests start.
 for one, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
@@ -38,8 +37,8 @@ if "TMPDIR" not in os.environ and MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
-#: What a run of all tests chooses by: what needs a quiet machine may be left to another run.
-MAIN = ("not soak and not alone", "not soak")
+#: What a run of all tests chooses by.
+MAIN = ("not soak and not full",)
 PASSED: set[str] = set()
 MISSED = pytest.StashKey[list[str]]()
 
@@ -48,7 +47,6 @@ def pytest_collection_finish() -> None:
     """From here on no bytecode is written: tests change files faster than it notices. What is here now stays here."""
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    purity.configure(limit=100)  # of one advance, by the clock: a program is not to blame for a busy machine
     gc.collect()
     gc.freeze()
 
@@ -56,9 +54,9 @@ def pytest_collection_finish() -> None:
 @pytest.fixture
 def signals_told() -> Iterator[None]:
     """As in a server: no signal raises anything."""
-    interrupt.signals_are_told()
+    interrupts.signals_are_told()
     yield
-    interrupt.signals_are_told(False)
+    interrupts.signals_are_told(False)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -72,8 +70,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that shows what a table of docs/reference says it shows has to run: one that is skipped has failed."""
+    """A test that shows what a table of docs/reference says it shows has to run: one that is skipped has failed.
+
+    So has one that starts a process and does not say so.
+    """
     report = yield
+    if report.when == "teardown" and (undeclared := _undeclared(item)) and report.passed:
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid}: {undeclared}"
     if report.skipped:
         from tools.invariants import bare, named
         from tools.rows import mended, shown
@@ -118,6 +122,55 @@ def _missed() -> list[str]:
     from tools.invariants import missed
 
     return missed(PASSED)
+
+
+# Which tests start processes
+
+#: Where a test that starts a process says so: `make quick` runs the others.
+STILL = tuple(Path(__file__).parent / name for name in ("unit", "scenario", "conformance"))
+#: Audit events of starting a process.
+STARTS = frozenset({"subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec"})
+#: Programs that only a test marked `full` may start.
+NODE = frozenset({"node", "npm", "npx", "pyright"})
+STARTED: list[tuple[str, list[str]]] = []
+OURSELVES = os.getpid()
+
+
+def _hear(event: str, args: tuple[Any, ...], starts: frozenset[str] = STARTS) -> None:
+    """Note what is started. (The default is there when the interpreter ends, and has cleared the names of modules.)"""
+    if event in starts and os.getpid() == OURSELVES:
+        flat = [word for each in args[:3] for word in (each if isinstance(each, list | tuple) else [each])]
+        words = [os.fsdecode(word) for word in flat if isinstance(word, str | bytes | os.PathLike)]
+        # The first is what clients of providers ask once in a process; the second comes at the end of all scenarios.
+        if words[:1] != ["uname"] and "tests.scenario.replay" not in words:
+            STARTED.append((event, words))
+
+
+sys.addaudithook(_hear)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test on PostgreSQL starts its server. One that needs a quiet machine is not for `make test`."""
+    for item in items:
+        groups = [mark.args for mark in item.iter_markers("xdist_group")]
+        if "postgres" in getattr(item, "fixturenames", ()) or ("postgres",) in groups:
+            item.add_marker("process")
+        if item.get_closest_marker("alone") and not any(map(item.get_closest_marker, ("full", "soak"))):
+            raise pytest.UsageError(f"{item.nodeid} is marked `alone`: mark it `full` or `soak`, too")
+
+
+def _undeclared(item: pytest.Item) -> str:
+    """What a test has started and does not say by a marker; forgets what was started."""
+    found, STARTED[:] = list(STARTED), []
+    if not item.get_closest_marker("full"):
+        for _, words in found:
+            if NODE & {Path(word).name for word in words}:
+                return f"it starts {' '.join(words)[:200]} and is not marked `full`"
+    if found and any(map(item.path.is_relative_to, STILL)) and not item.get_closest_marker("process"):
+        event, words = found[0]
+        return f"it starts a process ({event}: {' '.join(words)[:200]}) and is not marked `process`"
+    return ""
 
 
 @pytest.fixture(scope="session")

@@ -7,21 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-HOUSE = Path(__file__).parent.parent / "src" / "everhold"
+SOURCE_ROOT = Path(__file__).parent.parent / "src" / "everhold"
 #: The class, and the parts of it that have files of their own.
 SOURCES = (
-    (HOUSE / "runtime.py", "Runtime"),
-    (HOUSE / "agents" / "house.py", "Agents"),
-    (HOUSE / "archive.py", "Archive"),
-    (HOUSE / "telling" / "house.py", "Telling"),
+    (SOURCE_ROOT / "runtime.py", "Runtime"),
+    (SOURCE_ROOT / "agents" / "conversations.py", "Agents"),
+    (SOURCE_ROOT / "archive" / "archive.py", "Archive"),
+    (SOURCE_ROOT / "notify" / "notifications.py", "Telling"),
 )
 #: The part that keeps schedules and triggers, whose blocking face has a file of its own.
-TIMETABLE = ((HOUSE / "timetable" / "house.py", "Timetable"),)
+TIMETABLE = ((SOURCE_ROOT / "schedules" / "schedules.py", "Timetable"),)
 #: The handle of a conversation.
 HANDLE = (
-    (HOUSE / "agents" / "session.py", "AgentSession"),
-    (HOUSE / "agents" / "framing.py", "Framing"),
-    (HOUSE / "agents" / "intake.py", "Waiting"),
+    (SOURCE_ROOT / "agents" / "session.py", "AgentSession"),
+    (SOURCE_ROOT / "agents" / "frame_options.py", "Framing"),
+    (SOURCE_ROOT / "agents" / "inputs.py", "Waiting"),
 )
 #: What the blocking face writes by hand.
 OWN = {

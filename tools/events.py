@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parent.parent / "src" / "everhold" / "drive" / "agent" / "observe.py"
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "everhold" / "agents" / "events.py"
 _KIND = re.compile(r'^    [A-Z_]+ = "(\w+)"  # (.+)$')
 _SORT = re.compile(r"^    # (.+)$")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from everhold.core.tool import Confirm, Deny
 from everhold.hooks import ALLOWED, HOOKS, Directive, Plugin
+from everhold.plugins.redaction import SECRETS
 
 
 def hooks(kind: str) -> str:
@@ -37,6 +38,11 @@ def directives() -> str:
     kinds = sorted(every, key=lambda one: str(one.__name__))
     rows = [f"| `{one.__name__}({', '.join(one.__struct_fields__)})` | {_said(one)} | {_where(one)} |" for one in kinds]
     return "\n".join(["| directive | does | in |", "|---|---|---|", *rows])
+
+
+def secrets() -> str:
+    """What looks like a secret, in the order of the table."""
+    return "\n".join(f"- {one.what}" for one in SECRETS)
 
 
 def _where(kind: type) -> str:

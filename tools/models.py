@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from everhold.answerers.model.code import CODES
-from everhold.answerers.model.option import OPTIONS
-from everhold.answerers.model.pace import Patience
-from everhold.answerers.model.provider import KEYS
+from everhold.models.provider.clients import KEYS
+from everhold.models.provider.error_codes import CODES
+from everhold.models.provider.model_settings import OPTIONS
+from everhold.models.provider.retry import Patience
 
 _PATIENCE = {
     "attempts": "how often a model is asked, if its failures may pass",
     "base": "seconds before the second attempt; each next wait is twice as long",
     "longest": "seconds between two attempts, at most",
+    "jitter": "the part of a wait that is random, from 0 to 1; it comes on top of what a provider asks for",
     "retry_after": "seconds that a provider may ask for at once",
     "throttle": "seconds in all to wait for a provider that says “slow down”",
     "throttles": "how often it may say so; this costs no attempt",

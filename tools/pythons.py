@@ -1,9 +1,9 @@
-"""Run the loop's tests on every other Python that this machine has.
+"""Run the unit and scenario tests on every other Python that this machine has.
 
-The deterministic loop stands on asyncio's insides, which differ between versions, so its table is tested
-on each. An interpreter counts when it starts, is 3.11 or newer, has sqlite3, and is not a version already
-covered. Each gets a small environment under .venvs/, kept until pyproject.toml or the pins change. They run side by
-side, and each tells what it has to tell when it is done.
+The deterministic loop depends on asyncio's internals, and stores on those of sqlite3; both differ between versions. An
+interpreter counts when it starts, is 3.11 or newer, has sqlite3, and is not a version already covered. Each gets an
+environment under .venvs/, kept until pyproject.toml or the pins change. They run side by side, and each prints its
+result when it is done. Arguments are other tests, or other options of pytest.
 """
 
 import json
@@ -11,15 +11,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = "tests/unit/programs"
-#: Lua is the same on every Python, and not installed on the others.
-APART = f"{TESTS}/lua"
-NEEDS = ("pytest", "pytest-randomly", "pytest-timeout", "pytest-xdist", "hypothesis")
+TESTS = ("tests/unit", "tests/scenario")
 OLDEST = (3, 11)
 NEWEST = (3, 16)
 PROBE = "import json, sqlite3, sys, venv; print(json.dumps([*sys.version_info[:3], sys.executable]))"
@@ -81,37 +78,35 @@ def environment(full: str, executable: str) -> Path:
         str(python),
         "install",
         "--quiet",
+        "--no-compile",
     ]
     pins = ["--constraint", str(ROOT / "constraints.txt")]
-    subprocess.run([*install, *pins, "--editable", str(ROOT), *NEEDS], check=True)
+    subprocess.run([*install, *pins, "--editable", f"{ROOT}[dev]"], check=True)
     stamp.touch()
     return python
 
 
-def tried(full: str, executable: str) -> tuple[str, str, bool]:
+def tried(full: str, executable: str, tests: Sequence[str]) -> tuple[str, str, bool]:
     """Run the tests on one interpreter; returns its version, what it said, and whether all is well."""
     python = environment(full, executable)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    # Xdist is there for its markers; a few seconds of tests need no workers.
-    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS, f"--ignore={APART}"]
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, cwd=ROOT, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return full, done.stdout, done.returncode == 0
 
 
-def main() -> int:
-    if not (ROOT / TESTS).is_dir():
-        print(f"pythons: there is no {TESTS} yet")
-        return 0
+def main(arguments: Sequence[str]) -> int:
+    tests = arguments or TESTS
     here = ".".join(map(str, sys.version_info[:3]))
     found = others()
     if not found:
-        print(f"pythons: only {here} is here; the loop was not run on any other version")
+        print(f"pythons: only {here} is here; the tests were not run on any other version")
         return 0
     failed = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for one in as_completed([pool.submit(tried, *each) for each in found.values()]):
+        for one in as_completed([pool.submit(tried, *each, tests) for each in found.values()]):
             full, said, is_well = one.result()
-            print(f"pythons: {TESTS} on {full}\n{said}", flush=True)
+            print(f"pythons: {' '.join(tests)} on {full}\n{said}", flush=True)
             if not is_well:
                 failed.append(full)
     ran = ", ".join(full for full, _ in found.values())
@@ -120,4 +115,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

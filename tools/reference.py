@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from everhold.core.errors import EverholdError, ProgramError, StateError, StoreError, UsageError, leaves
+from everhold.cli.app import GROUPS, everhold
 from everhold.core.session import MOVES
-from everhold.fronts.cli.app import GROUPS, everhold
-from everhold.fronts.wire import ROWS, Exit
+from everhold.errors import EverholdError, ProgramError, StateError, StoreError, UsageError, leaves
+from everhold.wire import ROWS, Exit
 
 BRANCHES = {
     UsageError: "The caller's move: change the call",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from everhold.fronts.mcp import lore
-from everhold.fronts.mcp.tools import TOOLS, Tool, schema
+from everhold.mcp import instructions
+from everhold.mcp.tools import TOOLS, Tool, schema
 
 
 def tools() -> str:
@@ -38,6 +38,6 @@ def _rows(takes: dict[str, Any], before: str = "") -> list[str]:
 
 def prompts() -> str:
     lines = ["| prompt | argument | |", "|---|---|---|"]
-    for name, (_, description, (argument, _, required)) in lore.prompts().items():
+    for name, (_, description, (argument, _, required)) in instructions.prompts().items():
         lines.append(f"| `{name}` | `{argument}`{' (needed)' if required else ''} | {description} |")
     return "\n".join(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everhold.core.codec import dumps
 from everhold.packages.strategies import strategies
-from everhold.packages.strategies.about import Parameter, Strategy
+from everhold.packages.strategies.metadata import Parameter, Strategy
 
 
 def overview() -> str:

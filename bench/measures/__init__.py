@@ -17,6 +17,7 @@ from bench.measures import (
     resume,
     size,
     startup,
+    statements,
     step,
 )
 from bench.stage import Stage
@@ -34,5 +35,6 @@ MEASURES: Final[Mapping[str, Callable[[Stage], Iterable[Figure]]]] = {
     "startup": startup.measure,
     "mcp": mcp.measure,
     "postgres": postgres.measure,
+    "statements": statements.measure,
     "fleet": fleet.measure,
 }

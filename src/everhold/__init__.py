@@ -10,24 +10,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from everhold.agents import AgentSession as AgentSession
     from everhold.agents import Turn as Turn
-    from everhold.answerers import Command as Command
-    from everhold.answerers import Model as Model
-    from everhold.answerers import Script as Script
+    from everhold.agents.agent import Agent as Agent
+    from everhold.agents.subagents import subagent as subagent
     from everhold.blocking import BlockingRuntime as BlockingRuntime
     from everhold.blocking import open_blocking as open_blocking
     from everhold.blocking import run as run
     from everhold.core.budget import Budget as Budget
-    from everhold.core.errors import AnswerFailed as AnswerFailed
-    from everhold.core.errors import BudgetExceeded as BudgetExceeded
-    from everhold.core.errors import Cancelled as Cancelled
-    from everhold.core.errors import ChildFailed as ChildFailed
-    from everhold.core.errors import Diverged as Diverged
-    from everhold.core.errors import EverholdError as EverholdError
-    from everhold.core.errors import Expired as Expired
-    from everhold.core.errors import Failed as Failed
-    from everhold.core.errors import OutcomeUnknown as OutcomeUnknown
-    from everhold.core.errors import Waiting as Waiting
-    from everhold.core.observe import Observer as Observer
+    from everhold.core.observer import Observer as Observer
     from everhold.core.query import Query as Query
     from everhold.core.query import Usage as Usage
     from everhold.core.status import Accepted as Accepted
@@ -35,58 +24,69 @@ if TYPE_CHECKING:
     from everhold.core.status import OpenQuery as OpenQuery
     from everhold.core.status import Paused as Paused
     from everhold.core.status import Running as Running
-    from everhold.drive.agent.agent import Agent as Agent
-    from everhold.drive.agent.subagents import subagent as subagent
+    from everhold.errors import AnswerFailed as AnswerFailed
+    from everhold.errors import BudgetExceeded as BudgetExceeded
+    from everhold.errors import Cancelled as Cancelled
+    from everhold.errors import ChildFailed as ChildFailed
+    from everhold.errors import Diverged as Diverged
+    from everhold.errors import EverholdError as EverholdError
+    from everhold.errors import Expired as Expired
+    from everhold.errors import Failed as Failed
+    from everhold.errors import OutcomeUnknown as OutcomeUnknown
+    from everhold.errors import Waiting as Waiting
     from everhold.hooks import Plugin as Plugin
+    from everhold.models import Command as Command
+    from everhold.models import Model as Model
+    from everhold.models import Script as Script
     from everhold.plugins.mcp import McpServer as McpServer
+    from everhold.ports.answer import Said as Said
     from everhold.ports.context import Context as Context
     from everhold.ports.program import Call as Call
     from everhold.ports.program import Program as Program
     from everhold.ports.program import program as program
-    from everhold.ports.said import Said as Said
     from everhold.ports.tool import tool as tool
     from everhold.runtime import Runtime as Runtime
     from everhold.runtime import open as open
 
 _HOMES = {
     "Accepted": "core.status",
-    "Agent": "drive.agent.agent",
+    "Agent": "agents.agent",
     "AgentSession": "agents",
-    "AnswerFailed": "core.errors",
+    "AnswerFailed": "errors",
     "BlockingRuntime": "blocking",
     "Budget": "core.budget",
-    "BudgetExceeded": "core.errors",
+    "BudgetExceeded": "errors",
     "Call": "ports.program",
-    "Cancelled": "core.errors",
-    "ChildFailed": "core.errors",
-    "Command": "answerers",
+    "Cancelled": "errors",
+    "ChildFailed": "errors",
+    "Command": "models",
     "Context": "ports.context",
-    "Diverged": "core.errors",
-    "EverholdError": "core.errors",
-    "Expired": "core.errors",
-    "Failed": "core.errors",
+    "Diverged": "errors",
+    "EverholdError": "errors",
+    "Expired": "errors",
+    "Failed": "errors",
     "Finished": "core.status",
     "McpServer": "plugins.mcp",
-    "Model": "answerers",
-    "Observer": "core.observe",
+    "Model": "models",
+    "Observer": "core.observer",
     "OpenQuery": "core.status",
-    "OutcomeUnknown": "core.errors",
+    "OutcomeUnknown": "errors",
     "Paused": "core.status",
     "Plugin": "hooks",
     "Program": "ports.program",
     "Query": "core.query",
     "Running": "core.status",
     "Runtime": "runtime",
-    "Said": "ports.said",
-    "Script": "answerers",
+    "Said": "ports.answer",
+    "Script": "models",
     "Turn": "agents",
     "Usage": "core.query",
-    "Waiting": "core.errors",
+    "Waiting": "errors",
     "open": "runtime",
     "open_blocking": "blocking",
     "program": "ports.program",
     "run": "blocking",
-    "subagent": "drive.agent.subagents",
+    "subagent": "agents.subagents",
     "tool": "ports.tool",
 }
 

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    from everhold.fronts.cli.app import main as run
+    from everhold.cli.app import main as run
 
     sys.exit(run())
 

@@ -16,25 +16,25 @@ from typing import Any, Self, TypeVar
 
 from everhold import runtime as _async
 from everhold.agents import BlockingSession
-from everhold.answerers import Spec
-from everhold.archive import Exported, File, Imported, Report, Step, Swept
+from everhold.agents.agent import Agent
+from everhold.archive.archive import Exported, File, Imported, Report, Step, Swept
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
-from everhold.core.errors import EverholdError, Waiting
-from everhold.core.observe import Observer
+from everhold.core.observer import Observer
 from everhold.core.query import Usage
 from everhold.core.session import SessionId
 from everhold.core.status import OpenQuery, Status
-from everhold.drive.agent.agent import Agent
-from everhold.drive.arguments import UNSET
-from everhold.drive.explain import Explanation
+from everhold.engine.arguments import UNSET
+from everhold.engine.explain import Explanation
+from everhold.errors import EverholdError, Waiting
+from everhold.models import Spec
+from everhold.notify import Entry, Teller
 from everhold.packages.find import refuse_while_loading
 from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call, Clock
 from everhold.ports.store import Problem, Progress, Reclaimed
 from everhold.runtime import IDLE, Info, Runtime
-from everhold.telling import Entry, Teller
-from everhold.timetable import BlockingTimetable
+from everhold.schedules import BlockingTimetable
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -106,9 +106,9 @@ class BlockingRuntime(BlockingTimetable):
     def database(self) -> str:
         return self._runtime.database
 
-    def session(self, agent: Agent, id: str, *, residency: str = "all") -> BlockingSession:
+    def session(self, agent: Agent, id: str, *, residency: str = "all", again: bool = False) -> BlockingSession:
         """The conversation of this id with an agent; one that was not begun yet begins."""
-        session = self._wait(self._runtime.session(agent, id, residency=residency))
+        session = self._wait(self._runtime.session(agent, id, residency=residency, again=again))
         return BlockingSession(session, self._wait)
 
     # [[[cog
@@ -125,26 +125,45 @@ class BlockingRuntime(BlockingTimetable):
         metadata: Mapping[str, str] | None = None,
         budget: Budget | Mapping[str, int] | None = None,
         wait: float | None = None,
+        again: bool = False,
     ) -> R:
         """Run a program to its end and return what it returns."""
         return self._wait(
-            self._runtime.run(call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait)
+            self._runtime.run(
+                call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait, again=again
+            )
         )
 
     def start(
         self,
-        call: Call[Any],
+        call: Call[Any] | str,
         *,
+        args: Mapping[str, JSON] | None = None,
+        version: int = 1,
         key: str | None = None,
         title: str = "",
         labels: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
         budget: Budget | Mapping[str, int] | None = None,
+        unchecked: bool = False,
         wait: float | None = None,
+        again: bool = False,
     ) -> Status:
         """Begin a session and say where it stands once this process can do no more for it now."""
         return self._wait(
-            self._runtime.start(call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait)
+            self._runtime.start(
+                call,
+                args=args,
+                version=version,
+                key=key,
+                title=title,
+                labels=labels,
+                metadata=metadata,
+                budget=budget,
+                unchecked=unchecked,
+                wait=wait,
+                again=again,
+            )
         )
 
     def answer(
@@ -236,10 +255,13 @@ class BlockingRuntime(BlockingTimetable):
         key: str | None = None,
         title: str = "",
         wait: float | None = None,
+        again: bool = False,
     ) -> Status:
         """A new session that shares this one's steps up to `at` (its last one, by default)."""
         return self._wait(
-            self._runtime.fork(session_id, at=at, answer=answer, query_id=query_id, key=key, title=title, wait=wait)
+            self._runtime.fork(
+                session_id, at=at, answer=answer, query_id=query_id, key=key, title=title, wait=wait, again=again
+            )
         )
 
     def delete(self, session_id: str) -> int:
@@ -400,7 +422,7 @@ class BlockingRuntime(BlockingTimetable):
 def open_blocking(
     database: str | PathLike[str] | None = None,
     *,
-    llm: Spec = None,
+    llm: Spec = UNSET,
     durability: str = "mixed",
     clock: Clock | None = None,
     observers: Iterable[Observer] = (),
@@ -428,23 +450,28 @@ def run(
     call: Call[R],
     *,
     key: str | None = None,
-    llm: Spec = None,
+    llm: Spec = UNSET,
     database: str | PathLike[str] | None = None,
     title: str = "",
     labels: Mapping[str, str] | None = None,
     metadata: Mapping[str, str] | None = None,
     budget: Budget | Mapping[str, int] | None = None,
     wait: float | None = None,
+    again: bool = False,
     durability: str = "mixed",
 ) -> R:
     """Run a program to its end and return what it returns; run it again with the same `key` and it goes on.
+
+    If the session with this `key` was deleted, it raises `KeyDeleted`; with `again`, a new session begins.
 
     Raises `Waiting` when somebody outside has to answer, `Failed`, or `Cancelled`.
     """
     refuse_while_loading()
     try:
         with open_blocking(database, llm=llm, durability=durability) as runtime:
-            return runtime.run(call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait)
+            return runtime.run(
+                call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait, again=again
+            )
     except EverholdError as error:
         _show_plainly()
         if isinstance(error, Waiting) and key is not None:

@@ -13,25 +13,29 @@ Rules
   3. A directive that makes no sense where it is returned is refused (`BadDirective`), and a `before_*` that raises
      fails (`PluginFailed`): the turn ends and says so. Nothing goes on without a plugin that was asked for.
   4. Each conversation has a copy of a plugin of its own (`copy.copy`), which begins with `restore(None)`.
-  5. A hook may be a function or a coroutine function. Plugins are asked in their order.
+  5. A hook may be a function or a coroutine function. Plugins are asked in their order, and each sees what those before
+     it made of the input, result or options. What it is given is a copy: only a directive changes something.
+  6. A plugin that saw another input of a tool than the tool will get is asked again. Abort stands over everything, then
+     Deny or Finish, then Confirm (each one is asked), then Reply.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
 
-from everhold.core.codec import JSON
-from everhold.core.errors import BadArguments, PluginFailed, UnknownPlugin
+from everhold.core.codec import JSON, plain
 from everhold.core.graph import Frame
 from everhold.core.ledger import Ledger
 from everhold.core.message import ToolUse
 from everhold.core.query import Query, Usage
 from everhold.core.tool import Confirm, Deny
 from everhold.core.turn import Settled
-from everhold.ports.work import Sessions, Values, Write
+from everhold.errors import BadArguments, PluginFailed, UnknownPlugin
+from everhold.ports.tool_services import Sessions, Values, Write
 
 ENTRY_POINTS: Final = "everhold.plugins"
 #: Where in the prompt something may be contributed, in the order in which the model reads it.
@@ -151,6 +155,9 @@ ALLOWED: Final[Mapping[str, tuple[type, ...]]] = {
     "before_compact": (NewFrame, Ask),
 }
 
+#: Hooks in which plugins are asked by their `priority`; those of one priority, and in all other hooks, in their order.
+BY_PRIORITY: Final = ("before_result", "before_compact")
+
 
 # ---- what a hook is told
 
@@ -175,6 +182,7 @@ class Moment:
         messages: Callable[[], list[JSON]],
         context: int = 0,
         completing: bool = False,
+        in_program: bool = False,
         instructions: str = "",
         said: tuple[JSON, ...] = (),
         decides: bool = False,
@@ -186,12 +194,24 @@ class Moment:
         self.usage, self.turn_usage = usage, turn_usage  #: what was spent, in all and in this turn
         self.context = context  #: tokens that the model last had before its eyes, if they were counted
         self.completing = completing  #: the model has nothing more to do; else it will be asked again
+        self.in_program = in_program  #: the tool is called by a program that the model wrote, not by the model
         self.instructions = instructions  #: for a compaction, of whoever asked for it
         self.said = said  #: answers to `Ask`
         self.writes: list[Write] | None = [] if decides else None
         self.state = Values(self.writes)  #: durable values: read now, written with what a `before_*` decides
         self.sessions = Sessions()  #: other sessions, which a `before_*` begins
         self._messages = messages
+
+    def apart(
+        self, written: Sequence[Write], said: tuple[JSON, ...] = (), options: dict[str, JSON] | None = None
+    ) -> Moment:
+        """The same moment for one plugin: it writes after what others have written, and has answers of its own."""
+        found = copy.copy(self)
+        found.said, found.options = said, plain(self.options if options is None else options, "options")
+        if self.writes is not None:
+            found.writes = list(written)
+            found.state = Values(found.writes)
+        return found
 
     @property
     def messages(self) -> list[JSON]:
@@ -204,7 +224,7 @@ class Plugin:
 
     name: ClassVar[str] = ""  #: what outcomes, errors and snapshots call it
     version: str = "1"
-    priority: int = 0  #: who is asked first by `before_compact`: higher first
+    priority: int = 0  #: which plugin is asked first in the hooks `BY_PRIORITY`: higher first
     tools: Sequence[Any] = ()  #: tools that it brings along
     revision: int = 0  #: raise it whenever `snapshot` would return something else
 
@@ -235,10 +255,13 @@ class Plugin:
         """The model is about to be asked: show it more or less, set options for this call, reply for it, or abort."""
 
     def before_tool_call(self, moment: Moment, call: ToolUse) -> Any:
-        """A tool is about to be called: deny, have a person confirm it, change its input, reply for it, or abort."""
+        """A tool is about to be called: deny, have a person confirm it, change its input, reply for it, or abort.
+
+        It is called again for the same `call.id` if another plugin changes the input; what it says last counts.
+        """
 
     def before_result(self, moment: Moment, call: ToolUse, content: JSON) -> Any:
-        """A tool has returned `content`, and the model has not seen it: show it something else, or abort."""
+        """A tool has returned `content`, as the plugins before this one changed it: show something else, or abort."""
 
     def before_compact(self, moment: Moment) -> Any:
         """The frame should become smaller: say what a new one begins with. The first plugin that does is heard."""

@@ -3,8 +3,8 @@
     async with everhold.open("sqlite:///app.db", llm=my_model) as runtime:
         result = await runtime.run(refund(order="7"), key="refund-7")
 
-`open` reads the settings, puts store, programs, answerers and caretaker together, and gives a `Runtime`. The blocking
-face of the same verbs is in `blocking.py`.
+`open` reads the settings, puts store, programs, answerers, engine and mover together, and gives a `Runtime`. The
+blocking face of the same verbs is in `blocking.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import functools
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -22,24 +22,19 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from everhold.agents import Agents, Rings, SessionWork
-from everhold.answerers import Model, Spec, answerer
-from everhold.archive import version
+from everhold.archive.archive import Imported, version
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON, plain
-from everhold.core.errors import (
-    AnswerRefused,
-    KeyConflict,
-    NotAProgram,
-    Waiting,
-)
 from everhold.core.lease import TTL, Timings
-from everhold.core.observe import Observer, Observers
+from everhold.core.observer import Observer, Observers
 from everhold.core.query import Kind, Usage
 from everhold.core.schema import fit
-from everhold.core.session import Birth, Seed, SessionId, State, mint
+from everhold.core.session import OUTSIDE, WORKERS, Birth, Seed, SessionId, State, mint
 from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
 from everhold.core.usage import usage_of
-from everhold.drive.arguments import (
+from everhold.engine.accept import Acceptance
+from everhold.engine.answer_check import Given
+from everhold.engine.arguments import (
     MOST_METADATA,
     UNSET,
     addressed,
@@ -56,29 +51,50 @@ from everhold.drive.arguments import (
     texts_of,
     title_of,
 )
-from everhold.drive.caretaker import Caretaker
-from everhold.drive.dispatch import Dispatch
-from everhold.drive.ingress import Given
-from everhold.drive.runner import Runner
-from everhold.drive.sessions import Sessions
-from everhold.drive.step import Stepper
-from everhold.drive.withdrawn import Withdrawn
+from everhold.engine.effects import Dispatch
+from everhold.engine.engine import Engine
+from everhold.engine.move import Moves
+from everhold.engine.reconcile import Reconciler
+from everhold.engine.session_cache import Sessions
+from everhold.engine.shielded import Shielded
+from everhold.engine.step import Stepper
+from everhold.errors import (
+    AnswerRefused,
+    BadArguments,
+    KeyConflict,
+    NotAProgram,
+    Waiting,
+)
+from everhold.models import Model, Spec, answerer
+from everhold.movers.local import LocalMover
+from everhold.notify import Teller, Telling
 from everhold.packages.catalog import named
 from everhold.packages.find import find, refuse_while_loading
-from everhold.packages.hosts import Hosts
+from everhold.packages.lua.lua_settings import lua_options
+from everhold.packages.program_hosts import Hosts
 from everhold.packages.settings import Settings, prepare, settings
 from everhold.ports import resource
 from everhold.ports.program import Call, Clock
 from everhold.ports.store import Filter, Store
-from everhold.stores.choice import store as store_at
-from everhold.telling import Teller, Telling
-from everhold.timetable import Timetable
+from everhold.programs.python.event_loop import refuse_runtime
+from everhold.schedules import Timetable
+from everhold.stores.registry import store as store_at
 from everhold.workers import Workers
 
 R = TypeVar("R")
 
 #: Seconds after which an idle session leaves memory.
 IDLE: Final = 3 * 3600.0
+
+
+class Absent:
+    """A program that is known by its reference alone."""
+
+    digest = ""
+
+    def __init__(self, ref: str, version: int) -> None:
+        self.ref = self.name = ref
+        self.version = version
 
 
 class SystemClock:
@@ -117,7 +133,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         store: Store,
         *,
         found: Settings | None = None,
-        llm: Spec = None,
+        llm: Spec = UNSET,
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
         cache: int = 1000,
@@ -127,6 +143,8 @@ class Runtime(Agents, Telling, Timetable, Workers):
         dice: Callable[[int], int] = secrets.randbits,
         tell: Iterable[Teller] | None = None,
     ) -> None:
+        seconds_of("idle", idle)
+        seconds_of("ttl", ttl)
         self.store = store
         if clock is not None:
             store.time = clock.now  # else leases and workers live by the store's own
@@ -135,24 +153,33 @@ class Runtime(Agents, Telling, Timetable, Workers):
         self._recover, self._dice = recover, dice
         self._programs: dict[str, Any] = {}
         self._rooted: dict[str, Any] = {}  # Lua programs that nobody told where to look, by reference
-        inline = answerer(llm) or Model()  # by itself, it asks the models that agents name
+        inline = answerer(None if llm is UNSET else llm) or Model()  # by itself, it asks the models that agents name
         self._check = getattr(inline, "check", None)  # an answerer that cannot work says so before anything is asked
         self._leave = inline.close if isinstance(inline, Model) else None  # whoever brings his own closes it
         worker = f"w-{secrets.token_hex(8)}"
         answerers = dict.fromkeys(getattr(inline, "kinds", (Kind.LLM,)), inline)
-        self.host = Hosts(self._find)  #: begins lives of programs; for whoever replays
+        shares = lua_options(found).shares if found is not None and found.lua else ()
+        self.host = Hosts(self._find, shares)  #: begins lives of programs; for whoever replays
         stepper = Stepper(store, self.clock, worker)
         self._sessions = Sessions(store, self.host, stepper, Observers(observers), cache=cache)
-        self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, Timings(ttl))
+        self._llm = OUTSIDE if llm is None or Kind.LLM not in answerers else WORKERS  # who answers what is begun here
+        self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, Timings(ttl), llm=self._llm)
         self._dispatch.reach = functools.partial(SessionWork, self)
-        self._runner = Runner(self._sessions, self._dispatch, self.clock)
-        self._caretaker = Caretaker(self._sessions, self._runner, self._dispatch, self.clock, idle=idle)
-        self._caretaker.chores.append(Withdrawn(self._sessions, self._dispatch).look)
-        self._let_in()
+        self._acceptance = Acceptance(self._sessions, self.clock)
+        self._dispatch.keep = self._acceptance.outcome
+        self._moves = Moves(self._sessions, self._dispatch, self.clock)
+        self._engine = Engine(
+            self._sessions, self._dispatch, self._acceptance, self._moves, self.clock, refuse=refuse_runtime
+        )
+        self._mover = LocalMover(self.clock)
+        self._sessions.send = self._mover.send
+        self._reconciler = Reconciler(self._sessions, self._dispatch, self._moves, self.clock, idle=idle)
+        self._serving: asyncio.Task[None] | None = None
         self._keep_time()
         self._rings = Rings()
         self._tell_by(tell)
         self._opened = False
+        self._closing = Shielded()
 
     @property
     def database(self) -> str:
@@ -169,7 +196,9 @@ class Runtime(Agents, Telling, Timetable, Workers):
             self.host.open()
             self._opened = True
             resource.enter()
-            self._caretaker.start(looks=self._recover)
+            if self._recover:
+                self._serving = asyncio.get_running_loop().create_task(self._mover.serve(self._moves.move))
+            self._reconciler.start(self._mover if self._recover else None)
         return self
 
     async def __aexit__(
@@ -178,12 +207,30 @@ class Runtime(Agents, Telling, Timetable, Workers):
         await self.close()
 
     async def close(self, grace: float = 5.0) -> None:
-        """Stop: calls under way may finish within `grace` seconds; then everything is given back."""
+        """Stop: calls in progress may finish within `grace` seconds; then everything is given back.
+
+        It completes also if its caller is cancelled. To close again waits for that.
+        """
+        seconds_of("grace", grace)
         if not self._opened:
+            await self._closing.rest()
             return
         self._opened = False
-        await self._caretaker.stop()
+        await self._closing.run(self._close(grace))
+
+    async def _close(self, grace: float) -> None:
+        try:
+            await self._stop(grace)
+        finally:  # whatever failed, or was cancelled at the end of the loop
+            await self.store.close()
+
+    async def _stop(self, grace: float) -> None:
+        await self._reconciler.stop()
         self._dispatch.leave()
+        await self._engine.shielded.rest(grace)
+        await self._mover.leave(grace)
+        if self._serving is not None:
+            await self._serving
         await self._tell_the_rest(grace)
         tasks = self._dispatch.tasks
         if tasks and grace > 0:
@@ -199,7 +246,6 @@ class Runtime(Agents, Telling, Timetable, Workers):
         for live in self._sessions.all():
             self._sessions.drop(live)
         await self.host.close()
-        await self.store.close()
 
     # ---- run
 
@@ -213,49 +259,78 @@ class Runtime(Agents, Telling, Timetable, Workers):
         metadata: Mapping[str, str] | None = None,
         budget: Budget | Mapping[str, int] | None = None,
         wait: float | None = None,
+        again: bool = False,
     ) -> R:
         """Run a program to its end and return what it returns.
 
-        With a `key`, a session that was begun with it goes on. Raises `Waiting` when somebody outside has to answer
+        With a `key`, a session that was begun with it goes on. If that was deleted, the call is refused with
+        `KeyDeleted`; with `again`, a new session begins. Raises `Waiting` when somebody outside has to answer
         (or after `wait` seconds), `Failed`, or `Cancelled`.
         """
         status = await self.start(
-            call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait
+            call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait, again=again
         )
         if not isinstance(status, Finished) and not (isinstance(status, Paused) and status.queries):
-            status = await self._runner.wait(status.session_id, wait)
+            status = await self._engine.wait(status.session_id, wait)
         if isinstance(status, Finished):
             return result(call, status)
         raise _waiting(status)
 
     async def start(
         self,
-        call: Call[Any],
+        call: Call[Any] | str,
         *,
+        args: Mapping[str, JSON] | None = None,
+        version: int = 1,
         key: str | None = None,
         title: str = "",
         labels: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
         budget: Budget | Mapping[str, int] | None = None,
+        unchecked: bool = False,
         wait: float | None = None,
+        again: bool = False,
     ) -> Status:
-        """Begin a session and say where it stands once this process can do no more for it now."""
+        """Begin a session and say where it stands once this process can do no more for it now.
+
+        `call` is a call of a program, or the reference of one (`"shop.py:refund"`) with its `args`. It is refused if
+        the program is not here or its arguments do not fit. With `unchecked`, a reference is accepted as it is: a
+        process that has the program, in this `version`, begins the session. Wrong arguments end it with that error.
+        The `key` of a deleted session is refused with `KeyDeleted`, unless `again` says that a new one is meant.
+        """
         refuse_while_loading()
         seconds_of("wait", wait)
-        birth = self._birth(call, key, title, labels, metadata, budget)
-        self._programs[birth.program] = self._placed(call.program)
+        meant = self._meant(call, args, version, unchecked)
+        birth = self._birth(meant, key, title, labels, metadata, budget)
+        if unchecked:
+            birth = msgspec.structs.replace(birth, digest="", python="")
+        else:
+            self._programs[birth.program] = self._placed(meant.program)
         if key is not None:
-            found = await self._runner.again(key, birth)
+            found = await self._engine.again(key, birth, renew=again)
             if found is not None:
-                await self._runner.pump_quietly(found)
+                await self._engine.move(found)
                 return await self._settled(found, wait)
         try:
-            status = await self._runner.start(birth)
+            status = await (self._engine.accept(birth) if unchecked else self._engine.start(birth))
         except KeyConflict:
             if key is None:
                 raise
-            return await self.start(call, key=key, wait=wait)  # another process was quicker
+            same = {"args": args, "version": version, "key": key, "unchecked": unchecked, "wait": wait, "again": again}
+            return await self.start(call, **same)  # type: ignore[arg-type]  # another process was quicker
         return await self._after(birth.id, status, wait)
+
+    def _meant(self, call: Call[Any] | str, args: Mapping[str, JSON] | None, version: int, unchecked: bool) -> Any:
+        """The call that a reference and its arguments are."""
+        if not isinstance(call, str):
+            if args is not None or unchecked:
+                raise BadArguments("start", "a call has its arguments; args= and unchecked= go with a reference")
+            return call
+        given = plain(dict(args or {}), "args")
+        if unchecked:
+            return Call(Absent(call, version), given)  # type: ignore[arg-type]
+        program = self._programs.get(call) or (find(call) if self._settings is None else named(call, self._settings))
+        return program(**given)
 
     # ---- answer
 
@@ -278,11 +353,13 @@ class Runtime(Agents, Telling, Timetable, Workers):
             seconds_of("wait", wait)
         counted = None if usage is None else usage_of(usage)
         if type(question) is OpenQuery and error is None and by is None and value is not UNSET:
-            status = await self._runner.answer_open(question, value, counted)
+            status = await self._engine.answer_open(question, value, counted)
         else:
             session_id, given = addressed(question, query_id, value, error, counted)
-            status = await self._runner.answer(session_id, [given], _by(by))
-        return await self._after(status.session_id, status, wait) if self._sessions.jobs else status
+            status = await self._engine.answer(session_id, [given], _by(by))
+        if type(status) is Paused and not status.waiting_for and not self._sessions.jobs:
+            return status
+        return await self._after(status.session_id, status, wait)
 
     async def answer_many(
         self,
@@ -298,24 +375,24 @@ class Runtime(Agents, Telling, Timetable, Workers):
         """
         seconds_of("wait", wait)
         given = [given_to(query_id, value) for query_id, value in mapping_of("answers", answers).items()]
-        status = await self._runner.answer(session_id, given, _by(by))
+        status = await self._engine.answer(session_id, given, _by(by))
         return await self._after(session_id, status, wait)
 
     async def signal(self, session_id: str, name: str, value: JSON = None, *, wait: float | None = None) -> Status:
         """Send a message to a program; it is kept until the program receives it."""
         seconds_of("wait", wait)
-        status = await self._runner.signal(session_id, text_of("name", name), value)
+        status = await self._engine.signal(session_id, text_of("name", name), value)
         return await self._after(session_id, status, wait)
 
     # ---- look
 
     async def status(self, session_id: str) -> Status:
         """Where a session stands: `Running`, `Paused` or `Finished`."""
-        return await self._runner.status(session_id)
+        return await self._engine.status(session_id)
 
     async def wait(self, session_id: str, timeout: float | None = None) -> Status:
         """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
-        return await self._runner.wait(session_id, seconds_of("timeout", timeout))
+        return await self._engine.wait(session_id, seconds_of("timeout", timeout))
 
     async def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
         """The open questions of all sessions, oldest first; that a conversation can be told something is none."""
@@ -355,12 +432,12 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
     async def cancel(self, session_id: str, reason: str = "") -> Status:
         """Stop a session and its children. The program sees CancelledError once."""
-        return await self._runner.cancel(session_id, text_of("reason", reason))
+        return await self._engine.cancel(session_id, text_of("reason", reason))
 
     async def retry(self, session_id: str, *, wait: float | None = None) -> Status:
         """Go on from a failed session's last answer, under the code as it is now."""
         seconds_of("wait", wait)
-        return await self._after(session_id, await self._runner.retry(session_id), wait)
+        return await self._after(session_id, await self._engine.retry(session_id), wait)
 
     async def fork(
         self,
@@ -372,10 +449,12 @@ class Runtime(Agents, Telling, Timetable, Workers):
         key: str | None = None,
         title: str = "",
         wait: float | None = None,
+        again: bool = False,
     ) -> Status:
         """A new session that shares this one's steps up to `at` (its last one, by default).
 
-        With `answer`, the answer given at that step is replaced and the new session goes on from there.
+        With `answer`, the answer given at that step is replaced and the new session goes on from there. The `key` of a
+        deleted session is refused with `KeyDeleted`, unless `again` says that a new one is meant.
         """
         seconds_of("wait", wait)
         origin = (await self.store.load(session_id, since=-1)).birth
@@ -390,18 +469,25 @@ class Runtime(Agents, Telling, Timetable, Workers):
             parent_query=0,
             seeds=[Seed(0, f"{self._dice(96):024x}")],
         )
+        if birth.key is not None and not again:
+            await self._engine.refuse_deleted(birth.key)
         given = None if answer is UNSET else Given(query_id, answer)
-        status = await self._runner.fork(session_id, birth, at, given)
+        status = await self._engine.fork(session_id, birth, at, given)
         return await self._after(birth.id, status, wait)
 
     async def delete(self, session_id: str) -> int:
         """Forget a session; returns how many steps are kept because a fork shares them."""
-        return await self._runner.delete(session_id)
+        return await self._engine.delete(session_id)
 
     # ---- how it is put together
 
-    def _arrived(self) -> None:
-        self._sessions.poke()
+    async def _taken_in(self, importing: Coroutine[Any, Any, Imported]) -> Imported:
+        async def taken_in() -> Imported:
+            done = await importing
+            self._sessions.poke()
+            return done
+
+        return await self._engine.shielded.run(taken_in())
 
     def _placed(self, program: Any) -> Any:
         """The program as it is found in each later life: one in Lua requires what the settings know of."""
@@ -447,15 +533,18 @@ class Runtime(Agents, Telling, Timetable, Workers):
             digest=program.digest,
             python=f"{sys.version_info[0]}.{sys.version_info[1]}",
             everhold=version(),
+            llm=self._llm,
         )
 
     async def _after(self, session_id: str, status: Status, wait: float | None) -> Status:
-        if not isinstance(status, Finished) and self._sessions.jobs.get(session_id):
+        """The status once this process's own work is done; what it began may be done already."""
+        busy = isinstance(status, Running) or (isinstance(status, Paused) and status.waiting_for)
+        if not isinstance(status, Finished) and (busy or self._sessions.jobs.get(session_id)):
             return await self._settled(session_id, wait)
         return status
 
     async def _settled(self, session_id: str, wait: float | None) -> Status:
-        return await self._runner.wait(session_id, wait, settled=True)
+        return await self._engine.wait(session_id, wait, settled=True)
 
 
 def _by(given: Mapping[str, JSON] | None) -> Any:
@@ -465,7 +554,7 @@ def _by(given: Mapping[str, JSON] | None) -> Any:
 def open(
     database: str | PathLike[str] | None = None,
     *,
-    llm: Spec = None,
+    llm: Spec = UNSET,
     durability: str = "mixed",
     clock: Clock | None = None,
     observers: Iterable[Observer] = (),
@@ -477,15 +566,16 @@ def open(
     """A runtime on `sqlite:///app.db`, `memory://` or `postgresql://…`; without a database, the settings say which.
 
     `llm` answers `llm` questions now: a model as `"provider:name"`, an async function of a query,
-    `Command("claude -p")`, a list or dict of answers; None leaves them open for whoever answers. `tell` says how
-    people are told that they are asked: see `everhold.telling`. With `recover=False` it moves only what it is asked to.
+    `Command("claude -p")`, a list or dict of answers. Without it they stay open, for a worker that has a model or for
+    whoever answers; with `llm=None` they are never taken by a worker. `tell` says how people are told that they are
+    asked: see `everhold.notify`. With `recover=False` it moves only what it is asked to.
     """
     refuse_while_loading()
     found = settings(database)
     return Runtime(
         store_at(found.database, durability=durability),
         found=found,
-        llm=llm if llm is not None else _configured(found),
+        llm=_configured(found) if llm is UNSET else llm,
         clock=clock,
         observers=observers,
         cache=cache,
@@ -495,9 +585,9 @@ def open(
     )
 
 
-def _configured(found: Settings) -> Spec:
+def _configured(found: Settings) -> Any:
     if found.llm is None:
-        return None
+        return UNSET
     answerer(found.llm)  # says what is wrong with a name, or where a test runs
     return _Configured(found.llm)
 

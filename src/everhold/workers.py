@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from everhold.core.errors import BadSetting
-from everhold.drive.gate import Limits
-from everhold.drive.worker import CONCURRENCY, GRACE, Told, Worker
+from everhold.engine.arguments import seconds_of
+from everhold.engine.limits import Limits
+from everhold.errors import BadSetting
+from everhold.movers.workers import CONCURRENCY, GRACE, Told, Worker
 from everhold.packages.settings import seconds
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Configured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease_ttl: float | str | None = None
     grace: float | str = GRACE
     limits: Limits = Limits()
+    adopt_parked: bool = False
 
 
 def configured(table: Mapping[str, Any]) -> Configured:
@@ -57,25 +59,31 @@ class Workers:
         ttl: float | None = None,
         grace: float | None = None,
         poll: float | None = None,
+        adopt_parked: bool | None = None,
         tell: Callable[[Told], object] | None = None,
     ) -> Worker:
         """A worker: it claims sessions that can go on, drives them, and takes over from workers that died.
 
         What is not given is as the settings say. `programs` are the references of those it works for (all, by default).
         Its leases live for `ttl` seconds. When it stops, work under way has `grace` seconds to get to its commit. It
-        looks every `poll` seconds at least. `tell` is called with what is worth knowing.
+        looks every `poll` seconds at least. With `adopt_parked` it also answers model questions of sessions that were
+        made by an older everhold, which do not say who answers them. `tell` is called with what is worth knowing.
         """
+        for name, given in (("ttl", ttl), ("grace", grace), ("poll", poll)):
+            seconds_of(name, given)
         runtime = cast("Runtime", self)
         runtime._take_up_chores()
-        runtime._drain.programs = runtime._hands.programs = wanted = frozenset(programs)
+        runtime._hands.programs = wanted = frozenset(programs)
         found = configured(runtime._settings.worker if runtime._settings is not None else {})
         if ttl is None and found.lease_ttl is not None:
             ttl = seconds(found.lease_ttl, "worker.lease_ttl")
         return Worker(
             runtime._sessions,
             runtime._dispatch,
-            runtime._caretaker,
+            runtime._moves,
+            runtime._reconciler,
             runtime.clock,
+            adopt_parked=found.adopt_parked if adopt_parked is None else adopt_parked,
             concurrency=found.concurrency if concurrency is None else concurrency,
             limits=found.limits if limits is None else limits,
             programs=wanted,

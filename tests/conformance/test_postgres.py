@@ -4,9 +4,9 @@ import pytest
 
 from everhold.stores.postgres import PostgresStore
 from everhold.testing.conformance import DurableStoreContract
+from everhold.testing.conformance.concurrency import TogetherRoom
 from everhold.testing.conformance.duty import DutyRoom
 from everhold.testing.conformance.settle import SettleRoom
-from everhold.testing.conformance.together import TogetherRoom
 from tests.postgres import fresh
 from tools.postgres import Pooler
 

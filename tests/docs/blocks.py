@@ -216,6 +216,7 @@ class Reader:
         seen, waiting, deadline = "", list(answers), time.monotonic() + 240
         decoder = codecs.getincrementaldecoder("utf-8")("replace")  # what is read may end within a letter
         while time.monotonic() < deadline:
+            # clock: a pause between two looks at what was printed; a prompt that comes late is answered late.
             if not select.select([terminal], [], [], 0.1)[0]:
                 if (found := PROMPT.match(_plain(seen).rpartition("\n")[2])) and not found[2]:
                     os.write(terminal, (waiting.pop(0) + "\n").encode() if waiting else b"\x04")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from everhold.fronts.mcp.algocline.resource import RESOURCES, TEMPLATES
-from everhold.fronts.mcp.algocline.server import INSTRUCTIONS
-from everhold.fronts.mcp.algocline.tools import TOOLS
+from everhold.mcp.algocline.resource import RESOURCES, TEMPLATES
+from everhold.mcp.algocline.server import INSTRUCTIONS
+from everhold.mcp.algocline.tools import TOOLS
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/algocline.md").read_text()
 

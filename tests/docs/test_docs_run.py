@@ -48,9 +48,9 @@ def test_every_block_of_a_page_runs_and_prints_what_it_shows(
         assert alike(said) == alike(block.text)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_a_block_says_its_language(page: Path) -> None:
-    assert {block.language for block in blocks(page.read_text())} <= LANGUAGES
+def test_a_block_says_its_language() -> None:
+    found = {page: {block.language for block in blocks(page.read_text())} for page in PAGES}
+    assert {page.name: languages for page, languages in found.items() if not languages <= LANGUAGES} == {}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

@@ -6,7 +6,7 @@ import mcp_types as types
 from mcp.client.extension import ClientExtension, ResultClaim
 from pydantic import TypeAdapter
 
-from everhold.fronts.mcp.tasks import EXTENSION
+from everhold.mcp.tasks import EXTENSION
 
 ANYTHING = TypeAdapter(dict[str, Any])
 
@@ -15,7 +15,7 @@ MORE = """
 import asyncio
 
 import everhold
-from everhold.core.errors import Poison
+from everhold.errors import Poison
 
 
 @everhold.program

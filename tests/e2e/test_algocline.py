@@ -9,11 +9,11 @@ import pytest
 from mcp import Client
 
 import everhold
-from everhold.fronts.mcp.server import front
+from everhold.mcp.server import front
 from everhold.programs.lua.program import LuaProgram
 from tests.e2e import algocline_files as files
 from tests.e2e import algocline_table as table
-from tests.e2e.algocline_house import House, ProtocolError
+from tests.e2e.algocline_harness import House, ProtocolError
 from tests.e2e.algocline_table import Forbidden, Json, Pretty, Refused, Row, Text
 from tests.unit.packages.lua.making import committed, package
 

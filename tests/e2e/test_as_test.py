@@ -4,10 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import everhold.blocking  # pytester takes away what is first imported in its tests
-import everhold.fronts.cli.move
-import everhold.fronts.cli.run  # noqa: F401
-from everhold.fronts.cli.app import main
+from everhold.cli.app import main
 
 pytest_plugins = ["pytester"]
 

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 import everhold
-from everhold.archive import Wanted
-from everhold.core.errors import BadArguments, BadExport, UnknownSession
+from everhold.archive.archive import Wanted
 from everhold.core.session import State
+from everhold.errors import BadArguments, BadExport, UnknownSession
 from everhold.packages.find import find
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
@@ -78,7 +78,7 @@ class Shop:
         for _ in range(20):
             if not (queries := getattr(status, "queries", ())) or queries[0].kind != "llm":
                 break
-            status = await runtime.answer(queries[0], "broken", wait=5)
+            status = await runtime.answer(queries[0], "broken", wait=60)
         return status.session_id
 
     def bytes(self) -> list[bytes]:
@@ -249,10 +249,19 @@ async def test_a_check_that_is_cancelled_leaves_no_process(shop: Shop) -> None:
     shop.write(BEFORE.format(effects=str(shop.effects)))
     async with shop.open() as runtime:
         await shop.paused(runtime, order="7")
-        shop.change('print("loaded")', "import time; time.sleep(60)")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await runtime.check()
+        pid = shop.effects.with_name("pid")
+        shop.change(
+            'print("loaded")', f"import os, time; open({str(pid)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(600)"
+        )
+        checking = asyncio.create_task(runtime.check())
+        async with asyncio.timeout(60):
+            while not pid.exists() or not pid.read_text().endswith("\n"):
+                await asyncio.sleep(0.01)
+        checking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await checking
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid.read_text()), 0)
 
 
 def test_the_process_speaks_json_lines(shop: Shop) -> None:
@@ -265,7 +274,11 @@ def test_the_process_speaks_json_lines(shop: Shop) -> None:
     session_id = asyncio.run(made())
     request = msgspec.json.encode(Wanted(database=str(shop.database), state=[State.PAUSED]))
     done = subprocess.run(
-        [sys.executable, "-m", "everhold.check"], input=request, capture_output=True, env=dict(os.environ), timeout=250
+        [sys.executable, "-m", "everhold.archive.check_process"],
+        input=request,
+        capture_output=True,
+        env=dict(os.environ),
+        timeout=250,
     )
     first, far, only = map(json.loads, done.stdout.splitlines())
 

@@ -193,6 +193,7 @@ class Terminal:
         """Press Ctrl-C until it has ended: one that comes just before somebody reads is not heard at once."""
         while True:
             self.type("\x03")
+            # clock: a pause before the key is pressed again; it may be pressed any number of times.
             if select.select([self._fd], [], [], 3)[0]:
                 return self.end()
 

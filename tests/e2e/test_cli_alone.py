@@ -122,7 +122,7 @@ def alone(tmp_path: Path) -> Run:
 @pytest.mark.timeout(600)
 def test_no_command_reaches_out_and_none_breaks(alone: Run, tmp_path: Path) -> None:
     """Nor does any of the processes that they start. What is made in the home is for its owner alone."""
-    from everhold.fronts.cli.app import GROUPS
+    from everhold.cli.app import GROUPS
 
     assert {line.split()[0] for line in EVERYTHING} | {"demo", "mcp", "pkg"} >= {
         name for names in GROUPS.values() for name in names

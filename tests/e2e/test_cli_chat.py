@@ -117,6 +117,7 @@ class Person:
     def sees(self, pattern, seconds=90):
         end = time.monotonic() + seconds
         while not re.search(pattern, self.seen):
+            # clock: a guard against a hang, of 90 s unless a caller names more.
             ready, _, _ = select.select([self.fd], [], [], max(0, end - time.monotonic()))
             assert ready, f"{pattern!r} never appeared in:\n{self.seen}"
             try:

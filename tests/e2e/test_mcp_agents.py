@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.e2e.mcp_house import opened
+from tests.e2e.mcp_harness import opened
 
 SHOP = '''
 import everhold
@@ -71,7 +71,7 @@ async def test_a_host_is_the_model_of_an_agent_from_task_to_result():
         )
         runtime = await host.front.house.runtime()
         await runtime.answer(session, True, query_id=approval)
-        told = await host.call("status", session_id=session, wait=5)
+        told = await host.call("status", session_id=session, wait=60)
         assert "(result: refunded 7)" in told["prompt"]
         told = await answer("Your money is on its way.")
         assert (told["status"], told["result"]) == ("completed", "Your money is on its way.")

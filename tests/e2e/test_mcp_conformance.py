@@ -26,7 +26,7 @@ NEWEST = "2026-07-28"
 SERVERS = {"everhold mcp": ["-m", "everhold"], "with fixtures": ["-m", "tests.conformance.mcp"]}
 
 # Some checks of the suite give a server half a second.
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,8 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         for name, words in SERVERS.items():
             port = free_port()
             home = tmp_path_factory.mktemp("server")
-            command = [sys.executable, *words, "mcp", "-d", f"sqlite:///{home}/e.db", "--http", f"127.0.0.1:{port}"]
+            serve = ["--http", f"127.0.0.1:{port}", "--no-token"]  # the suite sends none
+            command = [sys.executable, *words, "mcp", "-d", f"sqlite:///{home}/e.db", *serve]
             with (home / "stderr").open("wb") as told:
                 env = {**os.environ, "XDG_DATA_HOME": str(home)}
                 started.append(subprocess.Popen(command, stderr=told, cwd=ROOT, env=env))

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from everhold.core.errors import BadHostFile
-from everhold.fronts.cli.app import main
-from everhold.fronts.mcp import agent, hosts
-from everhold.fronts.mcp.hosts import BEFORE, HOSTS, World
+from everhold.cli.app import main
+from everhold.errors import BadHostFile
+from everhold.mcp import hosts, subagent_prompt
+from everhold.mcp.hosts import BEFORE, HOSTS, World
 
 SCRIPT = str(Path(sys.executable).with_name("everhold"))
 #: For each host: where its servers are in a file, and a file as people have it.
@@ -157,6 +157,65 @@ def test_print_shows_what_install_would_write_and_changes_nothing(
     assert snippet[FILES[host][0]] == read(host, place(host))
 
 
+# ---- a server that runs
+
+
+WEB = [name for name in HOSTS if name != "claude-desktop"]
+TOLD = {"claude-code": "Bearer ${EVERHOLD_MCP_TOKEN}"}
+
+
+@pytest.mark.parametrize("host", WEB)
+def test_install_for_http_names_the_variable_and_never_the_token(
+    host: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And uninstall gives the file back to the byte."""
+    monkeypatch.setenv("EVERHOLD_MCP_TOKEN", "s3cret")
+    file, text = written(host)
+    assert main(["mcp", "install", host, "--http", "https://example.com/mcp"]) == 0
+    entry = read(host, file)["everhold"]
+    assert "s3cret" not in file.read_text()
+    if host == "codex":
+        assert entry == {"url": "https://example.com/mcp", "bearer_token_env_var": "EVERHOLD_MCP_TOKEN"}
+    else:
+        bearer = TOLD.get(host, "Bearer ${env:EVERHOLD_MCP_TOKEN}")
+        kind = {} if host == "cursor" else {"type": "http"}
+        assert entry == {**kind, "url": "https://example.com/mcp", "headers": {"Authorization": bearer}}
+    assert main(["mcp", "uninstall", host]) == 0
+    assert file.read_bytes().decode() == text
+
+
+@pytest.mark.parametrize("host", WEB)
+def test_a_server_that_is_started_and_one_that_runs_replace_each_other(host: str, home: Path) -> None:
+    """Hosts refuse an entry that has a command and a URL."""
+    file, _ = written(host)
+    main(["mcp", "install", host])
+    started = read(host, file)["everhold"]
+    assert main(["mcp", "install", host, "--http"]) == 0
+    assert read(host, file)["everhold"]["url"] == "http://127.0.0.1:8711/mcp"
+    assert "command" not in read(host, file)["everhold"]
+    assert main(["mcp", "install", host]) == 0
+    assert read(host, file)["everhold"] == started
+    assert set(read(host, file)) == {"other", "everhold"}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["claude-desktop", "--http"], "only knows servers that it starts itself"),
+        (["cursor", "--http", "-d", "x.db"], "is said where the server is started"),
+        (["cursor", "--http", "ftp://x/mcp"], "not HOST:PORT or the URL"),
+        (["cursor", "--http", "http://u@x/mcp"], "not HOST:PORT or the URL"),
+        (["cursor", "--http", "a b"], "not HOST:PORT"),
+    ],
+)
+def test_what_cannot_be_reached_is_refused_and_nothing_is_written(
+    words: list[str], why: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mcp", "install", *words]) == 2
+    assert why in capsys.readouterr().err
+    assert list(home.rglob("*")) == []
+
+
 # ---- what is refused, and then nothing changes
 
 BAD = {
@@ -272,6 +331,10 @@ def test_a_file_that_changed_once_meanwhile_is_edited_anew(home: Path) -> None:
         ({"command": "npx", "args": ["mcp"]}, False),
         ({"command": ["everhold", "mcp"]}, False),
         ({"url": "http://everhold/mcp"}, False),
+        ({"url": "http://x/mcp", "headers": {"Authorization": "Bearer ${EVERHOLD_MCP_TOKEN}"}}, True),
+        ({"url": "http://x/mcp", "bearer_token_env_var": "EVERHOLD_MCP_TOKEN"}, True),
+        ({"url": "http://x/mcp", "headers": {"Authorization": "Bearer ${OTHER}"}}, False),
+        ({"url": "http://x/mcp", "headers": "EVERHOLD_MCP_TOKEN"}, False),
         ("everhold mcp", False),
         (None, False),
     ],
@@ -410,11 +473,11 @@ def test_somebody_elses_agent_of_that_name_is_left_alone(home: Path, capsys: pyt
 
 
 def test_the_sub_agent_names_tools_that_the_server_has(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from everhold.fronts.mcp.tools import TOOLS
+    from everhold.mcp.tools import TOOLS
 
     assert main(["mcp", "agent", "claude-code", "--name", "eh", "--print"]) == 0
     text = capsys.readouterr().out
-    assert text == agent.definition("eh")
+    assert text == subagent_prompt.definition("eh")
     front, body = text.split("---\n")[1:]
     named = next(line for line in front.splitlines() if line.startswith("tools: ")).removeprefix("tools: ").split(", ")
     assert {word for word in named if "__" in word} <= {f"mcp__eh__{tool.name}" for tool in TOOLS}
@@ -437,9 +500,7 @@ def test_installing_needs_no_terminal_and_leaves_standard_input_alone(home: Path
     assert done.stdout.splitlines()[0] == f"wrote everhold in {place('cursor')}"
 
 
-WITHOUT = (
-    "import sys; sys.modules['mcp'] = None; from everhold.fronts.cli.app import main; sys.exit(main(sys.argv[1:]))"
-)
+WITHOUT = "import sys; sys.modules['mcp'] = None; from everhold.cli.app import main; sys.exit(main(sys.argv[1:]))"
 
 
 def test_a_server_that_could_not_start_is_not_installed_but_can_be_taken_out(home: Path) -> None:

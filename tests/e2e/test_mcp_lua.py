@@ -1,14 +1,17 @@
 """Lua that a model wrote: run from text in the sandbox, and learnt from one page."""
 
+import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 
-from everhold.fronts.mcp import lore
-from tests.e2e.mcp_house import asked, build, opened
+from everhold.mcp import instructions
+from everhold.packages.settings import home
+from tests.e2e.mcp_harness import asked, build, opened
 
-BLOCKS = re.findall(r"```lua\n(.*?)```", lore.guide(), re.DOTALL)
+BLOCKS = re.findall(r"```lua\n(.*?)```", instructions.guide(), re.DOTALL)
 #: What the model says to prompts of the guide, where it matters.
 SAID = {
     "JSON": '{"risks": ["a", "b"]}',
@@ -120,7 +123,7 @@ async def test_what_the_guide_says_in_passing_is_so():
 
 async def test_the_guide_fits_on_a_page():
     assert len(BLOCKS) >= 7
-    assert len(lore.guide()) < 8000
+    assert len(instructions.guide()) < 8000
 
 
 async def test_code_and_a_file_with_the_same_code_do_the_same(shop):
@@ -187,7 +190,59 @@ async def test_code_that_never_ends_is_stopped_and_others_go_on():
 async def test_a_link_to_another_file_is_not_read_as_code(shop):
     (shop / "x.lua").symlink_to(Path("/etc/passwd"))
     async with opened() as host:
-        assert await host.refused("run", code_file="x.lua") == "bad_request"
+        assert await host.refused("run", code_file="x.lua") == "not_allowed"
+
+
+@pytest.mark.parametrize("profile", ["default", "algocline"])
+async def test_only_lua_files_of_the_project_and_of_packages_are_run(shop, tmp_path_factory, monkeypatch, profile):
+    """Links, `..` and absolute paths count by the file they lead to; a file that is not there is refused alike."""
+    outside = tmp_path_factory.mktemp("outside")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+    installed = home() / "packages" / "mine"
+    installed.mkdir(parents=True)
+    for file in (outside / "notes.lua", shop / "own.lua", installed / "init.lua"):
+        file.write_text("return 'ran'")
+    (shop / "linked.lua").symlink_to(outside / "notes.lua")
+    (shop / "folder").symlink_to(outside)
+    (shop / "inside.lua").symlink_to(shop / "own.lua")
+    (outside / "back.lua").symlink_to(shop / "own.lua")
+    os.mkfifo(shop / "pipe.lua")
+    tool = "run" if profile == "default" else "alc_run"
+    async with opened(profile=profile) as host:
+
+        async def said(name):
+            result = await host.client.call_tool(tool, {"code_file": str(name)})
+            return result.is_error, f"{result.content[0].text} {json.dumps(result.meta or {})}"
+
+        for name in ("own.lua", "inside.lua", outside / "back.lua", installed / "init.lua"):
+            failed, words = await said(name)
+            assert not failed, words
+            assert "ran" in words
+        up = os.path.relpath(outside / "notes.lua", shop)
+        for name in (
+            outside / "notes.lua",
+            up,
+            "linked.lua",
+            "folder/notes.lua",
+            "folder/../own.lua",
+            outside / "none.lua",
+        ):
+            failed, words = await said(name)
+            assert failed, name
+            assert "outside of the project" in words
+            assert "not_allowed" in words
+            assert "give its text as `code`" in words
+        failed, words = await said("pipe.lua")
+        assert failed
+        assert "not a regular file" in words
+
+
+async def test_the_root_of_the_disk_is_not_a_project(shop, monkeypatch):
+    """Some hosts start servers there: else every Lua file of the machine would be inside."""
+    (shop / "own.lua").write_text("return 'ran'")
+    monkeypatch.chdir("/")
+    async with opened("memory://") as host:
+        assert await host.refused("run", code_file=str(shop / "own.lua")) == "not_allowed"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.e2e.mcp_house import asked, opened
+from tests.e2e.mcp_harness import asked, opened
 
 DRAFT = """--- Drafts an answer and has it judged by two forks.
 local M = {}

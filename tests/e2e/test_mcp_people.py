@@ -11,8 +11,8 @@ from mcp import MCPError
 from mcp.types import ElicitResult, Implementation
 
 import everhold
-from everhold.fronts.mcp.tools import BY_NAME, TOOLS, schema
-from tests.e2e.mcp_house import build, opened
+from everhold.mcp.tools import BY_NAME, TOOLS, schema
+from tests.e2e.mcp_harness import build, opened
 from tests.warm import start
 
 MODES = ["auto", "legacy"]
@@ -73,7 +73,7 @@ async def test_without_forms_the_result_says_what_a_person_types(shop, mode):
 
 async def test_the_command_it_names_is_the_one_that_works(shop, monkeypatch):
     """Also where a folder has a name that a shell would take for several words."""
-    from everhold.fronts.cli.app import main
+    from everhold.cli.app import main
 
     folder = shop / "Ada's shop; really ☃"
     folder.mkdir()
@@ -373,7 +373,7 @@ async def test_a_client_without_forms_cannot_use_the_state_of_one_that_has_them(
     made = None
     from mcp import Client
 
-    from everhold.fronts.mcp.server import front
+    from everhold.mcp.server import front
 
     made = front(None, None)
     server = made.server()

@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 import everhold
-from tests.e2e.mcp_house import Host, answers, asked, build, command, last_json, opened
+from tests.e2e.mcp_harness import Host, answers, asked, build, command, last_json, opened
 from tests.warm import start
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,7 +63,8 @@ class Wire:
             self.lines.append(line)
             message = json.loads(line)
             if message.get("method") == "elicitation/create":
-                self.send({"jsonrpc": "2.0", "id": message["id"], "result": self.filled})
+                whole = isinstance(self.filled, dict) and "jsonrpc" in self.filled
+                self.send(self.filled if whole else {"jsonrpc": "2.0", "id": message["id"], "result": self.filled})
             elif message.get("id") == self.number:
                 return message["result"]
             elif "error" in message:
@@ -177,7 +178,18 @@ def test_long_messages_pass_both_ways_and_unreadable_ones_are_refused(shop):
 
 
 @pytest.mark.parametrize(
-    "filled", [{}, {"action": "maybe"}, {"action": "accept", "content": {"approve": [True]}}, "yes", [True]]
+    "filled",
+    [
+        {},
+        {"action": "maybe"},
+        {"action": "accept", "content": {"approve": [True]}},
+        "yes",
+        [True],
+        {"jsonrpc": "2.0", "id": 1},
+        {"jsonrpc": "2.0", "id": None, "result": {"action": "accept"}},
+        {"jsonrpc": "2.0", "result": {"action": "accept"}},
+    ],
+    ids=json.dumps,
 )
 def test_a_form_that_brings_back_nonsense_leaves_the_question_open(shop, filled):
     """The result names the session all the same: it has begun."""
@@ -368,7 +380,7 @@ async def test_bad_settings_are_told_by_each_tool_and_mended_while_it_runs(shop)
 
 READS_ONLY = """
 import asyncio
-from tests.e2e.mcp_house import opened
+from tests.e2e.mcp_harness import opened
 from tests.fault.test_file import unprivileged
 
 async def story():

@@ -10,11 +10,11 @@ from mcp.client._input_required import DEFAULT_INPUT_REQUIRED_MAX_ROUNDS
 from mcp.types import ElicitResult
 
 import everhold
-from everhold.fronts.mcp import seal
-from everhold.fronts.mcp.rounds import ROUNDS, SESSION
-from everhold.fronts.mcp.server import front
+from everhold.mcp import request_state
+from everhold.mcp.multi_round import ROUNDS, SESSION
+from everhold.mcp.server import front
 from tests.e2e.mcp_clients import accepted, call, furnish, model, person, sampled, text_of
-from tests.e2e.mcp_house import Host, build, opened
+from tests.e2e.mcp_harness import Host, build, opened
 from tests.e2e.test_mcp_http import serving
 
 
@@ -158,7 +158,7 @@ async def test_a_server_that_was_restarted_between_two_rounds_goes_on(shop):
     async with opened(elicitation_callback=person()) as host:
         found = await call(host, "run", arguments, **more)
         assert found.structured_content["result"] == "sent"
-    assert (shop / "data" / "everhold" / seal.FILE).stat().st_mode & 0o777 == 0o600
+    assert (shop / "data" / "everhold" / request_state.FILE).stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_server_that_has_only_pipes_seals_as_any_other(shop):
@@ -181,7 +181,7 @@ async def test_a_server_killed_between_any_two_rounds_loses_nothing(shop):
     """Each round is served by another process; the one before was killed with SIGKILL."""
     arguments, more, seen = {"program": "long", "args": {"steps": 4}}, {}, []
     for _ in range(5):
-        with serving(shop) as (url, process):
+        with serving(shop, "--no-token") as (url, process):
             async with Client(url, sampling_callback=model()) as client:
                 found = await call(Host(client), "run", arguments, **more)
             process.kill()
@@ -248,9 +248,9 @@ async def test_the_state_of_another_user_is_refused(shop, monkeypatch):
 async def test_a_state_that_expired_is_refused_and_the_session_is_not_lost(monkeypatch):
     async with opened(sampling_callback=model()) as host:
         found, arguments = await first_round(host)
-        codec = seal.Codec(lambda: host.front.house.database)
+        codec = request_state.Codec(lambda: host.front.house.database)
         claims = json.loads(codec.unseal(found.request_state))
-        assert claims["exp"] - claims["iat"] == seal.TTL
+        assert claims["exp"] - claims["iat"] == request_state.TTL
         late = codec.seal(json.dumps({**claims, "iat": 1.0, "exp": 2.0}).encode())
         await refused(host, arguments, late)
         told = await host.call("answer", session_id=found.meta[SESSION], answers=[{"response": "still here"}])

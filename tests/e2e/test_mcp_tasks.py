@@ -10,10 +10,10 @@ from mcp import Client, MCPError
 from mcp.client.extension import advertise
 
 import everhold
-from everhold.fronts.mcp.server import front
-from everhold.fronts.mcp.tasks import EXTENSION
+from everhold.mcp.server import front
+from everhold.mcp.tasks import EXTENSION
 from tests.e2e.mcp_clients import ANYTHING, Knows, accepted, ask, call, furnish, model, person, sampled, update
-from tests.e2e.mcp_house import Host, build, opened
+from tests.e2e.mcp_harness import Host, build, opened
 from tests.e2e.test_mcp_http import serving
 
 
@@ -395,7 +395,7 @@ async def test_a_task_outlives_its_server():
 @asynccontextmanager
 async def over_http(shop):
     """A client of a server process, which is killed in the end."""
-    with serving(shop) as (url, process):
+    with serving(shop, "--no-token") as (url, process):
         async with Client(url, sampling_callback=model(), extensions=[Knows()]) as client:
             yield Host(client)
         process.kill()

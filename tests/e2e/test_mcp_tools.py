@@ -5,10 +5,11 @@ import re
 
 import pytest
 
-from everhold.fronts.mcp import lore
-from everhold.fronts.mcp.tools import TOOLS
+import everhold
+from everhold.mcp import instructions
+from everhold.mcp.tools import TOOLS
 from everhold.packages.strategies import NAMES
-from tests.e2e.mcp_house import answers, asked, build, last_json, opened
+from tests.e2e.mcp_harness import answers, asked, build, last_json, opened
 
 MODES = ["auto", "legacy"]
 
@@ -53,7 +54,7 @@ async def test_hints_say_what_a_tool_may_do():
 async def test_the_instructions_are_short_and_begin_with_the_loop(mode):
     async with opened(mode=mode) as host:
         told = host.client.session.instructions
-    assert told == lore.INSTRUCTIONS
+    assert told == instructions.INSTRUCTIONS
     assert len(told) <= 900
     assert told.startswith("The loop: `run`")
 
@@ -91,6 +92,20 @@ async def test_a_program_runs_from_question_to_result(mode):
         assert told["status"] == "completed"
         assert told["result"] == "Hello, Ada."
         assert told["stats"]["auto"]["llm_calls"] == 1
+
+
+async def test_the_key_of_a_deleted_session_is_refused_unless_a_new_one_is_meant():
+    """The host is told what to say, and nothing is begun until it says it."""
+    async with opened() as host:
+        wanted = {"program": "greet", "args": {"name": "Ada"}, "key": "k"}
+        told = await host.call("run", **wanted)
+        await host.call("cancel", session_id=told["session_id"])
+        async with everhold.open() as runtime:
+            await runtime.delete(told["session_id"])
+        refused = await host.call("run", **wanted)
+        assert refused["code"] == "key_deleted" and "again" in refused["hint"]
+        anew = await host.call("run", again=True, **wanted)
+        assert anew["status"] == "needs_response" and anew["session_id"] != told["session_id"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -369,7 +384,10 @@ async def test_a_program_that_is_listed_while_the_server_runs_is_found(shop):
         ("run", {"program": "greet", "surprise": True}, "bad_request"),
         ("run", {"program": "greet", "title": "x" * 9_000_000}, "bad_request"),
         ("run", {"code_file": "shop.py"}, "bad_request"),
-        ("run", {"code_file": "/nowhere/x.lua"}, "bad_request"),
+        ("run", {"code_file": "nowhere/x.lua"}, "bad_request"),
+        ("run", {"code_file": "x\0.lua"}, "bad_request"),
+        ("run", {"code_file": "~nobody-of-this-name/x.lua"}, "bad_request"),
+        ("run", {"code_file": "/nowhere/x.lua"}, "not_allowed"),
         ("run", {"code": "x" * 1_000_001}, "bad_request"),
         ("answer", {"session_id": "s-nobody", "answers": [{"response": "x"}]}, "unknown_session"),
         ("answer", {"session_id": "", "answers": [{"response": "x"}]}, "bad_id"),
@@ -536,6 +554,6 @@ async def test_the_guide_is_a_resource():
     async with opened() as host:
         (listed,) = (await host.client.list_resources()).resources
         (page,) = (await host.client.read_resource(listed.uri)).contents
-        assert page.text == lore.guide()
+        assert page.text == instructions.guide()
         assert page.mime_type == "text/markdown"
         assert (await host.client.list_resource_templates()).resource_templates == []

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from everhold.fronts.cli.app import main
+from everhold.cli.app import main
 from tests.warm import start
 
 DEBATE = """

@@ -7,7 +7,7 @@ import everhold.stores.postgres  # so that children need not
 from everhold.core.status import OpenQuery
 from everhold.ports.store import Store
 from everhold.runtime import Runtime
-from everhold.stores.choice import store
+from everhold.stores.registry import store
 from tests.fault.victim import answered, ladder, say
 
 
@@ -93,14 +93,47 @@ async def begin(path: str, key: str) -> None:
         say("id", status.session_id)
 
 
-def hold(path: str, seconds: float) -> None:
-    """Hold the write lock of the file, as another program may."""
+def hold(path: str, until: str) -> None:
+    """Hold the write lock of the file, as another program may, until a file named `until` exists."""
     import sqlite3
     import time
+    from pathlib import Path
 
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     say("held")
-    time.sleep(seconds)
+    while not Path(until).exists():
+        time.sleep(0.01)
     connection.execute("COMMIT")
     say("free")
+
+
+@everhold.program
+async def dictation(ctx: everhold.Context) -> None:
+    while True:
+        await ctx.llm("and then?")
+
+
+async def write(path: str, answers: int, length: int, seconds: float = 0.0) -> None:
+    """Give so many answers of this length, and go on for so many seconds, as fast as it goes; says how many it gave."""
+    loop, given = asyncio.get_running_loop(), 0
+    async with Runtime(at(path), recover=False) as runtime:
+        end = loop.time() + seconds
+        status = await runtime.start(dictation())
+        # clock: how long it writes at least; nothing is judged by it
+        while given < answers or loop.time() < end:
+            status = await runtime.answer(status.queries[0], "v" * length)
+            given += 1
+        say(status.session_id, given)
+
+
+async def read(path: str, until: str) -> None:
+    """Look at sessions again and again, as a console does, until a file named `until` exists."""
+    from pathlib import Path
+
+    async with Runtime(at(path), recover=False) as runtime:
+        say("reads")
+        while not Path(until).exists():
+            for found in await runtime.sessions():
+                await runtime.status(found.session_id)
+            await asyncio.sleep(0.001)

@@ -13,7 +13,7 @@ from pathlib import Path
 import everhold
 from everhold.core.intake import Cancel
 from everhold.runtime import Runtime
-from everhold.stores.choice import store
+from everhold.stores.registry import store
 from tests.fault.victim import say
 
 INPUTS = 144

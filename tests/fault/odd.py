@@ -115,3 +115,9 @@ async def slow_effect(ctx: everhold.Context) -> str:
 def slow() -> str:
     time.sleep(0.05)
     return "done"
+
+
+@everhold.program
+async def chatting(ctx: everhold.Context) -> None:
+    while True:
+        await ctx.llm("And then?")

@@ -5,9 +5,9 @@ import os
 import time
 
 import everhold
-from everhold.drive.outbox import EntryState
+from everhold.notify.outbox import EntryState
 from everhold.runtime import Runtime, SystemClock
-from everhold.stores.choice import store
+from everhold.stores.registry import store
 from tests.fault.victim import say
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import everhold
-from everhold.core.errors import StoreFull, StoreUnavailable
+from everhold.errors import StoreFull, StoreUnavailable
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.faults import Nursery

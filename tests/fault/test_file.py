@@ -5,13 +5,18 @@ import ctypes
 import os
 import shutil
 import sqlite3
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import everhold
-from everhold.core.errors import (
+from everhold.core.intake import Item, ItemKind
+from everhold.core.lease import Owner
+from everhold.core.session import State
+from everhold.errors import (
     BadValue,
     EverholdError,
     ReadOnlyStore,
@@ -20,9 +25,13 @@ from everhold.core.errors import (
     StoreUnavailable,
     UsageError,
 )
+from everhold.ports.store import Change, Duty, Record, Worker
 from everhold.runtime import Runtime
-from everhold.stores.sqlite import SQLiteStore, file
-from everhold.stores.sqlite.file import connect, migrations, prepare
+from everhold.stores.sqlite import SQLiteStore, database
+from everhold.stores.sqlite.database import connect, migrations, prepare
+from everhold.testing.conformance.attachment import made
+from everhold.testing.conformance.factories import ask, begin, start, step
+from everhold.testing.conformance.harness import everything
 from everhold.testing.faults import CRASHED, Nursery, die
 from tests.fault import house
 from tests.fault.victim import ladder
@@ -204,7 +213,7 @@ async def test_a_copy_that_comes_after_the_migration_is_not_kept(tmp_path: Path)
     path = tmp_path / "house.db"
     await house.furnish(path)
     with closing(sqlite3.connect(path)) as connection:
-        file._copy(connection, path, PRESENT - 1)
+        database._copy(connection, path, PRESENT - 1)
     assert list(tmp_path.glob("*.format-*")) == []
 
 
@@ -242,6 +251,98 @@ async def test_a_database_that_is_gone_while_it_is_open(tmp_path: Path, how: str
             await runtime.answer(status.session_id, True)
         aside.rename(path)
         assert (await runtime.answer(status.session_id, True)).state == "completed"
+
+
+class Gone:
+    """A store whose file is moved aside, and put back."""
+
+    def __init__(self, store: SQLiteStore, record: Record) -> None:
+        self.store, self.record = store, record
+        self.item = Item("i-1", ItemKind.INPUT, {"content": "x"}, "k-1")
+
+    def step(self) -> Change:
+        return step(self.record, answers={0: "a"}, asked=[ask(1)])
+
+    async def together(self) -> None:
+        """More commits than one in a turn of the loop: they share a transaction."""
+        light = msgspec.structs.replace(self.step(), light=True)
+        refused = await asyncio.gather(
+            *(self.store.commit(one, fence) for one, fence in ((light, 1), (start("s-8"), 0), (start("s-9"), 0))),
+            return_exceptions=True,
+        )
+        assert {type(one) for one in refused} == {StoreUnavailable}
+        raise refused[0]
+
+    def writes(self) -> dict[str, Callable[[], Awaitable[object]]]:
+        store, owner = self.store, Owner("w-1", "1")
+        return {
+            "light commit": lambda: store.commit(msgspec.structs.replace(self.step(), light=True), 1),
+            "commit": lambda: store.commit(self.step(), 1),
+            "durable commit": lambda: store.commit(msgspec.structs.replace(self.step(), durable=True), 1),
+            "birth": lambda: store.commit(start("s-2"), 0),
+            "together": self.together,
+            "intake": lambda: store.intake("s-1", lambda intake: intake.enqueue(self.item), named=["k-1"]),
+            "lease": lambda: store.intake("s-1", lambda intake: intake.take(owner, "t-1", 10.0)),
+            "undertake": lambda: store.undertake([Duty("n", "d-1", {})]),
+            "beat": lambda: store.beat(Worker("w-1", "host", 1)),
+            "release": lambda: store.release("w-0"),
+            "keep": lambda: store.keep(owner, 10.0),
+            "leave": lambda: store.leave(owner),
+            "attach": lambda: store.attach("s-1", made(b"new"), b"new", 1.0),
+            "delete": lambda: store.delete("s-1", 1),
+            "reclaim": lambda: store.reclaim(),
+        }
+
+
+@pytest.mark.parametrize("durability", ["process", "power"])
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+async def test_no_write_is_acknowledged_into_a_file_that_is_gone(path: Path, how: str, durability: str) -> None:
+    """Every verb that writes is refused, and nothing of it is in the file; put back, everything resumes."""
+    store, aside = SQLiteStore(path, durability=durability), path.with_name("aside.db")
+    await store.open()
+    gone = Gone(store, await begin(store, "s-1", ask(0), state=State.PAUSED))
+    await store.beat(Worker("w-0", "host", 1))
+    before = [await everything(store), ["w-0"]]
+    path.rename(aside)
+    if how == "replaced":
+        shutil.copy(aside, path)
+    for name, write in gone.writes().items():
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            await write()
+            raise AssertionError(name)
+    aside.replace(path)
+    assert [await everything(store), [one.id for one in await store.workers()]] == before
+    for name in ("commit", "intake", "beat"):
+        await gone.writes()[name]()
+    assert (await store.load("s-1")).head.n == 1
+    await store.close()
+
+
+async def test_a_file_is_where_it_was_though_the_process_went_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path means the folder in which the database was opened, whatever the working directory is later."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    async with everhold.open("app.db") as runtime:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        status = await runtime.start(ladder(rungs=2))
+        assert (await runtime.status(status.session_id)).state == "paused"
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+async def test_a_checkpoint_makes_no_new_database(path: Path) -> None:
+    """The thread that moves the write-ahead log leaves a path alone at which the file is no more."""
+    store = SQLiteStore(path)
+    await store.open()
+    store._checkpoints.move()
+    path.rename(path.with_name("aside.db"))
+    store._checkpoints.move()
+    assert not path.exists()
+    path.write_bytes(b"somebody else's")
+    store._checkpoints.move()
+    assert path.read_bytes() == b"somebody else's"
+    await store.close()
 
 
 # ---- not the file's fault

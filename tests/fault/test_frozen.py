@@ -18,8 +18,9 @@ from everhold.core.query import Kind
 from everhold.ports.attachment import Attachment
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore
-from everhold.stores.sqlite.file import migrations
+from everhold.stores.sqlite.database import migrations
 from everhold.testing.clock import ManualClock
+from everhold.testing.conformance.harness import ready
 from tests.fault import house
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -92,7 +93,7 @@ async def test_what_waits_in_a_frozen_database_still_waits(frozen: Path) -> None
         states = [] if old else [("rain-1", "waiting", 1), ("rain-2", "waiting", 0), ("rain-3", "cancelled", 0)]
         assert [(item.key, item.state, item.fence) for item in found] == states
         assert await store.duties("weather") == ([] if old else [house.DUTY])
-        assert await store.ready(10) == ([] if old else [session_id])
+        assert await ready(store, 10) == ([] if old else [session_id])
         taken = await store.intake(session_id, lambda intake: intake.take(Owner("w-2", "1"), "t-2", 10.0))
         assert taken.lease.generation == (1 if old else 2)
         item = Item("i-9", ItemKind.INPUT, {"content": "new"}, "rain-9")

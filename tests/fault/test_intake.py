@@ -8,18 +8,18 @@ import msgspec
 import psycopg
 import pytest
 
-from everhold.core.errors import ClaimLost, Overtaken, StoreDamaged
 from everhold.core.intake import Boundary, Hold, Item, ItemKind, ItemState
 from everhold.core.lease import Taken
+from everhold.errors import ClaimLost, Overtaken, StoreDamaged
 from everhold.ports.store import Duty, Letter, Problem, Write
-from everhold.stores.lanes import item_row
+from everhold.stores.intake_rows import item_row
 from everhold.stores.memory import MemoryStore
 from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
-from everhold.testing.conformance.build import ask, begin, move, start, step
-from everhold.testing.conformance.lanes import claimed, kept, on, put, said, task, waiting, working
+from everhold.testing.conformance.factories import ask, begin, move, start, step
+from everhold.testing.conformance.harness import everything, in_time, opened, ready, refusals
+from everhold.testing.conformance.intake_lanes import claimed, kept, on, put, said, task, waiting, working
 from everhold.testing.conformance.lease import ADA, BOB, Clock, lease_of, take, taken
-from everhold.testing.conformance.room import everything, in_time, opened, refusals
 from tests.fault.wire import Wire
 from tests.postgres import fresh
 
@@ -213,7 +213,7 @@ async def test_a_look_waits_for_nobody_at_a_server(postgres):
             found = await asyncio.wait_for(on(store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)), 30)
 
             assert found == (None, None)
-            assert await store.ready(10) == []
+            assert await ready(store, 10) == []
             sending = asyncio.ensure_future(put(store, said("i-2")))
             await asyncio.sleep(0.05)
             assert not sending.done()

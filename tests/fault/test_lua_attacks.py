@@ -18,9 +18,9 @@ import pytest
 import everhold
 from everhold import BlockingRuntime, Context, EverholdError, Finished, Paused, program
 from everhold.core.status import Raised, Returned, Status
-from everhold.programs.lua.frame import Limits
 from everhold.programs.lua.host import LuaHost
 from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.protocol import Limits
 from tests.fault.attacks import COMPLETED, PACKAGE, PAUSED, TABLE, Attack, Bite
 
 ROOT = Path(__file__).parents[2]
@@ -141,45 +141,51 @@ async def talk(ctx: Context) -> None:
         await ctx.llm("and then?")
 
 
-@pytest.mark.alone
-async def test_other_calls_are_not_held_up_meanwhile() -> None:
-    """While hostile programs run, 99 of 100 calls of others take at most 50 ms.
+async def test_other_calls_do_not_wait_for_hostile_programs() -> None:
+    """A hundred calls of each kind are answered before any of five hostile programs has ended, and cost us little.
 
-    What we hold up is held up each time, what the machine holds up is not: one quiet try in five is enough.
+    Counted, and measured in CPU time: how long a call takes by the clock is the machine's affair, as soon as hostile
+    programs outnumber its processors. These compute for ten seconds of CPU time each unless they are stopped, a
+    hundred times what the calls need: a call that waited for one of them would be answered after its end.
     """
-    tries = []
-    for _ in range(5):
-        took = await beside_hostile_programs()
-        assert min(map(len, took.values())) > 20
-        tries.append({name: sorted(times)[len(times) * 99 // 100] for name, times in took.items()})
-        if max(tries[-1].values()) <= 0.05:
-            return
-    raise AssertionError(f"others were held up each time: {tries}")
+    cost = await beside_hostile_programs()
+    for name, times in cost.items():
+        assert sorted(times)[len(times) * 99 // 100] < 0.05, name
 
 
 async def beside_hostile_programs() -> dict[str, list[float]]:
-    """How long each call of others took while hostile programs ran."""
-    took: dict[str, list[float]] = {"status": [], "python": [], "lua": []}
+    """The CPU time of this process for each call of others, all made while hostile programs compute."""
+    cost: dict[str, list[float]] = {"status": [], "python": [], "lua": []}
     async with everhold.open("memory://") as runtime:
-        limits = Limits(cpu=0.5, wall=1.0)
-        runtime.host._lua = LuaHost(runtime._find, lambda *package: False, limits=limits)
+        limits = Limits(cpu=10.0, wall=15.0)
+        # as many places as hostile programs: others are served because a place that computes for long is not counted
+        runtime.host._lua = LuaHost(runtime._find, lambda *package: False, limits=limits, most=5)
         lua, python = await runtime.start(PATIENT), await runtime.start(talk())
         calls: dict[str, Callable[[], Any]] = {
             "status": lambda: runtime.status(lua.session_id),
             "python": lambda: runtime.answer(python.session_id, "x"),
             "lua": lambda: runtime.answer(lua.session_id, "x"),
         }
-        wanted = ("while", "pcall swallows", "find", "swallowed pattern", "doubling", "recursion of pcall")
+        wanted = ("while", "pcall swallows", "find", "swallowed pattern", "recursion of pcall")
         codes = [attack.code for attack in TABLE if attack.name in wanted]
         hostile = [asyncio.create_task(runtime.start(LuaProgram.text(code))) for code in codes]
-        while not all(task.done() for task in hostile):
-            for name, call in calls.items():
-                before = time.perf_counter()
-                await call()
-                took[name].append(time.perf_counter() - before)
-                await asyncio.sleep(0)
-    assert [task.result().outcome.kind for task in hostile].count("spinning") >= len(wanted) - 1
-    return took
+        pool = runtime.host._lua._home.pool()
+        try:
+            async with asyncio.timeout(250):  # until each has a worker and computes
+                while sum(worker.busy and worker.ready for worker in pool.workers) < len(wanted):
+                    await asyncio.sleep(0.01)
+            for _ in range(100):
+                for name, call in calls.items():
+                    began = time.process_time()
+                    await call()
+                    cost[name].append(time.process_time() - began)
+                    await asyncio.sleep(0)
+            assert [task.done() for task in hostile] == [False] * len(wanted)
+        finally:
+            for task in hostile:
+                task.cancel()
+            await asyncio.gather(*hostile, return_exceptions=True)
+    return cost
 
 
 # ---- the control
@@ -240,6 +246,7 @@ def _watched(pid: int, report: Path, patience: float) -> tuple[int, bool]:
 
 def _until(done: Callable[[], bool], seconds: float) -> None:
     end = time.monotonic() + seconds
+    # clock: a guard of 60 s; a quarter of a second for what must still be running then, as it is on a slow machine.
     while not done() and time.monotonic() < end:
         time.sleep(0.01)
 

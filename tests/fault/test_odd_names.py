@@ -2,13 +2,13 @@
 
 import pytest
 
-from everhold.core.errors import BadValue
 from everhold.core.intake import Item, ItemKind
+from everhold.errors import BadValue
 from everhold.ports.store import Duty, Filter
 from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
-from everhold.testing.conformance.build import begin
-from everhold.testing.conformance.room import opened
+from everhold.testing.conformance.factories import begin
+from everhold.testing.conformance.harness import opened
 from tests.postgres import fresh
 
 HALF = "\ud800"

@@ -237,10 +237,12 @@ def test_the_command_is_such_a_worker(fleet: Fleet, tmp_path: Path) -> None:
         try:
             fleet.until(lambda: fleet.began("a-0"))
             one.send_signal(signal.SIGTERM)
-            time.sleep(0.1)
-            gate.unlink()
+            told = ""
+            while '"event":"stopping"' not in told and (line := one.stdout.readline()):
+                told += line.decode()
+            gate.unlink()  # not earlier: a worker that has nothing to do need not say that it is stopping
+            told += one.stdout.read().decode()
             assert one.wait(PATIENCE) == 0
-            told = one.stdout.read().decode()
         finally:
             one.kill()
     assert [event for event in ("started", "stopping", "stopped") if f'"event":"{event}"' not in told] == []

@@ -8,10 +8,10 @@ import datetime as dates
 import os
 
 import everhold
-from everhold.drive import schedules, triggers
+from everhold.schedules import schedule, trigger
 
 #: Who takes up what a dead process had begun waits for less long here.
-schedules.PATIENCE = triggers.PATIENCE = 0.5
+schedule.PATIENCE = trigger.PATIENCE = 0.5
 
 
 @everhold.program

@@ -9,8 +9,8 @@ import os
 from collections.abc import Sequence
 
 import everhold
-from everhold.core.errors import EverholdError
 from everhold.core.status import OpenQuery
+from everhold.errors import EverholdError
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore
 

@@ -10,7 +10,10 @@ import pytest
 from tests.providers.server import Fail, Reply, Server
 from tests.warm import start
 
-MODELS = ("everhold.answerers.model.ask", *(f"pydantic_ai.models.{name}" for name in ("anthropic", "google", "openai")))
+MODELS = (
+    "everhold.models.provider.attempt",
+    *(f"pydantic_ai.models.{name}" for name in ("anthropic", "google", "openai")),
+)
 PROGRAM = """
 import everhold
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from everhold.answerers import Model
 from everhold.core.query import Query
+from everhold.models import Model
 from tests.providers import wire
 from tests.providers.server import Raw, Reply, Server
 
@@ -140,7 +140,7 @@ async def test_an_error_in_the_middle_of_a_stream_is_no_answer(server: Server, w
         slept.append(seconds)
 
     server.script(Raw(_broken(way)), Reply("Paris."))
-    said = await ask(Model(server.name(way), sleep=sleep), Query(0, "0:0", "Where?"))
+    said = await ask(Model(server.name(way), sleep=sleep, random=lambda: 0.0), Query(0, "0:0", "Where?"))
 
     assert said.value == "Paris."
     assert slept == [2.0]

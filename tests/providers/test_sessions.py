@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 import everhold
-from everhold.answerers import Patience
-from everhold.core.errors import ProviderUnconfigured
+from everhold.agents.agent import Agent
 from everhold.core.turn import Answered
-from everhold.drive.agent.agent import Agent
+from everhold.errors import ProviderUnconfigured
+from everhold.models import Patience
 from everhold.ports.tool import tool
 from tests.providers.server import WAYS, Fail, Reply, Server, Stall
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from everhold.answerers import Model, Patience
-from everhold.core.errors import AnswerFailed, ProviderUnconfigured
 from everhold.core.query import Answer, Query, Usage
-from everhold.ports.deltas import Delta, DeltaKind, subscribe
-from everhold.ports.said import Said
+from everhold.errors import AnswerFailed, ProviderUnconfigured
+from everhold.models import Model, Patience
+from everhold.ports.answer import Said
+from everhold.ports.stream import Delta, DeltaKind, subscribe
 from tests.providers import wire
 from tests.providers.server import WAYS, Cut, Fail, Raw, Reply, Server, Stall
 
@@ -46,6 +46,11 @@ class Waits:
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
+
+
+def never() -> float:
+    """Dice that take nothing off a wait."""
+    return 0.0
 
 
 async def ask(model: Model, query: Query, session_id: str = "s-1") -> Any:
@@ -401,7 +406,7 @@ async def test_a_failure_that_may_pass_is_waited_for(server: Server, way: str) -
     clock = Waits()
     server.script(Fail(500), Fail(503), Reply("Paris."))
     with subscribe("s-1") as listener:
-        said = await ask(Model(server.name(way), sleep=clock.sleep), plain())
+        said = await ask(Model(server.name(way), sleep=clock.sleep, random=never), plain())
         heard = []
         while (one := listener.take()) is not None:
             heard.append(one[1].kind)
@@ -417,7 +422,7 @@ async def test_four_attempts_are_enough(server: Server, way: str) -> None:
     clock = Waits()
     server.script(*[Fail(500, "out of order")] * 5)
     with pytest.raises(AnswerFailed) as caught:
-        await ask(Model(server.name(way), sleep=clock.sleep), plain())
+        await ask(Model(server.name(way), sleep=clock.sleep, random=never), plain())
 
     assert caught.value.kind == "provider_unavailable"
     assert "out of order" in str(caught.value)
@@ -429,7 +434,7 @@ async def test_being_told_to_slow_down_costs_no_attempt(server: Server, way: str
     """The wait is what the provider says, and there may be more of them than attempts."""
     clock = Waits()
     server.script(*[Fail(429, retry_after=7)] * 6, Reply("Paris."))
-    said = await ask(Model(server.name(way), sleep=clock.sleep, patience=Patience(attempts=1)), plain())
+    said = await ask(Model(server.name(way), sleep=clock.sleep, random=never, patience=Patience(attempts=1)), plain())
 
     assert said.value == "Paris."
     assert clock.slept == [7.0] * 6
@@ -441,7 +446,7 @@ async def test_the_patience_with_slowing_down_has_an_end(server: Server, way: st
     clock = Waits()
     server.script(*[Fail(429, retry_after=600)] * 3)
     with pytest.raises(AnswerFailed) as caught:
-        await ask(Model(server.name(way), sleep=clock.sleep), plain())
+        await ask(Model(server.name(way), sleep=clock.sleep, random=never), plain())
 
     assert caught.value.kind == "rate_limited"
     assert clock.slept == [60.0]
@@ -461,10 +466,22 @@ async def test_a_failure_that_stays_is_not_repeated(server: Server, way: str, st
     clock = Waits()
     server.script(step)
     with pytest.raises(AnswerFailed if code else ProviderUnconfigured) as caught:
-        await ask(Model(server.name(way), sleep=clock.sleep), plain())
+        await ask(Model(server.name(way), sleep=clock.sleep, random=never), plain())
 
     assert step.message in str(caught.value)
     assert getattr(caught.value, "kind", None) == code
+    assert (len(server.requests), clock.slept) == (1, [])
+
+
+@pytest.mark.parametrize("way", ["openai-chat", "openai-responses"])
+async def test_a_used_up_quota_is_not_repeated(server: Server, way: str) -> None:
+    """Although its status is that of being told to slow down."""
+    clock = Waits()
+    server.script(*[Fail(429, "You exceeded your current quota.", code="insufficient_quota", retry_after=1)] * 2)
+    with pytest.raises(AnswerFailed) as caught:
+        await ask(Model(server.name(way), sleep=clock.sleep, random=never), plain())
+
+    assert caught.value.kind == "quota_exceeded"
     assert (len(server.requests), clock.slept) == (1, [])
 
 
@@ -511,7 +528,7 @@ async def test_a_stream_that_breaks_off_is_no_answer(server: Server, way: str, b
     """Half an answer is never taken for a whole one: it is asked for again."""
     clock = Waits()
     server.script(Cut(Reply("Paris, of course, what else?"), after=4, broken=broken), Reply("Paris."))
-    said = await ask(Model(server.name(way), sleep=clock.sleep), plain())
+    said = await ask(Model(server.name(way), sleep=clock.sleep, random=never), plain())
 
     assert said.value == "Paris."
     assert len(server.requests) == 2 and clock.slept[0] == 2.0  # a line that has just been closed may cost one more
@@ -524,7 +541,7 @@ async def test_silence_has_a_limit(server: Server, way: str, after: int) -> None
     clock = Waits()
     server.script(Stall(Reply("Paris, of course."), after=after), *[Reply("Paris.")] * 9)
     patience = Patience(attempts=10, chunk_timeout=0.3, timeout=60)
-    said = await ask(Model(server.name(way), sleep=clock.sleep, patience=patience), plain())
+    said = await ask(Model(server.name(way), sleep=clock.sleep, random=never, patience=patience), plain())
 
     assert said.value == "Paris."
     assert clock.slept[0] == 2.0
@@ -537,7 +554,7 @@ async def test_an_attempt_has_a_limit(server: Server, way: str) -> None:
     server.script(Stall(Reply("Paris."), after=2))
     patience = Patience(attempts=1, timeout=0.3)
     with pytest.raises(AnswerFailed) as caught:
-        await ask(Model(server.name(way), sleep=clock.sleep, patience=patience), plain())
+        await ask(Model(server.name(way), sleep=clock.sleep, random=never, patience=patience), plain())
 
     assert caught.value.kind == "timeout"
 
@@ -565,7 +582,7 @@ async def test_nonsense_is_no_answer(server: Server, way: str, body: bytes) -> N
     clock = Waits()
     server.script(*[Raw(body)] * 2)
     with pytest.raises(AnswerFailed) as caught:
-        await ask(Model(server.name(way), sleep=clock.sleep, patience=Patience(attempts=2)), plain())
+        await ask(Model(server.name(way), sleep=clock.sleep, random=never, patience=Patience(attempts=2)), plain())
 
     assert caught.value.kind in ("bad_response", "provider_unavailable", "empty_response")
     assert len(server.requests) == 2
@@ -576,7 +593,7 @@ async def test_an_empty_answer_is_asked_for_again(server: Server, way: str) -> N
     """Thinking alone is no answer."""
     clock = Waits()
     server.script(Reply("", thinking="Hm."), Reply("Paris."))
-    said = await ask(Model(server.name(way), sleep=clock.sleep), plain())
+    said = await ask(Model(server.name(way), sleep=clock.sleep, random=never), plain())
 
     assert said.value == "Paris."
 

@@ -1,4 +1,7 @@
-"""At the end, every journal that the scenarios wrote is replayed in a fresh process with another hash seed."""
+"""At the end, every journal that the scenarios wrote is replayed in a fresh process with another hash seed.
+
+A run that leaves out tests which start processes, as `make quick` does, leaves this out, too.
+"""
 
 import os
 import subprocess
@@ -6,13 +9,13 @@ import sys
 
 import pytest
 
-from tests.scenario.house import TAPES
+from tests.scenario.harness import TAPES
 
 
 @pytest.fixture(scope="session", autouse=True)
-def replay_elsewhere(tmp_path_factory):
+def replay_elsewhere(tmp_path_factory, pytestconfig):
     yield
-    if not TAPES:
+    if not TAPES or "not process" in pytestconfig.option.markexpr:
         return
     tapes = tmp_path_factory.mktemp("tapes") / "tapes.jsonl"
     tapes.write_bytes(b"\n".join(TAPES))

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from everhold.packages.find import find
-from everhold.ports.interrupt import signals_are_told
+from everhold.ports.interrupts import signals_are_told
 from everhold.ports.store import Record
-from tests.scenario.house import again
+from tests.scenario.harness import again
 
 
 def main(path):

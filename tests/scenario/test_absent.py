@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import AnswerConflict, AnswerRefused, UnknownQuery
+from everhold.errors import AnswerConflict, AnswerRefused, UnknownQuery
 from everhold.ports.program import REGISTRY
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import ids, opened, prompts
+from tests.scenario.harness import ids, opened, prompts
 
 
 def edition():
@@ -177,6 +177,46 @@ async def test_accepted_answers_survive_a_failure(tmp_path):
     async with opened(tmp_path) as runtime:
         await runtime.retry(status.session_id)
         assert (await runtime.wait(status.session_id, 60)).result == [None, "2"]
+        assert await runtime.verify() == []
+
+
+async def test_a_cancel_is_not_kept_after_a_failure(tmp_path):
+    """An accepted answer breaks a child before the cancel behind it is read: a retry is not cancelled by it."""
+
+    def body(broken):
+        @everhold.program
+        async def helper(ctx):
+            said = await ctx.llm("one?")
+            if broken:
+                raise ValueError("broken")
+            return [said, await ctx.llm("two?")]
+
+        return helper
+
+    @everhold.program
+    async def chief(ctx):
+        process = await ctx.background(helper())
+        await ctx.llm("enough?")
+        await process.cancel()
+
+    helper = body(True)
+    async with opened(tmp_path) as runtime:
+        status = await runtime.start(chief())
+        (child,) = await runtime.sessions(program=helper.ref)
+    with Away(helper):
+        async with opened(tmp_path, replay=False) as runtime:
+            await runtime.answer(child.session_id, "1")
+            assert (await runtime.answer(status.queries[0], "yes")).state == "completed"
+            letters = (await runtime.store.load(child.session_id)).letters
+            assert [letter.kind for letter in letters] == ["answer", "cancel"]
+    async with opened(tmp_path, replay=False) as runtime:
+        assert (await runtime.wait(child.session_id, 60)).error == "ValueError: broken"
+        assert (await runtime.store.load(child.session_id)).letters == []
+    body(False)
+    async with opened(tmp_path) as runtime:
+        status = await runtime.retry(child.session_id)
+        assert prompts(status) == ["two?"]
+        assert (await runtime.answer(status.queries[0], "2")).result == ["1", "2"]
         assert await runtime.verify() == []
 
 

@@ -5,16 +5,16 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import BadArguments
+from everhold.agents.agent import Agent
+from everhold.agents.background_programs import ALIVE
 from everhold.core.graph import text
 from everhold.core.intake import ItemState
 from everhold.core.session import State
-from everhold.drive.agent.agent import Agent
-from everhold.drive.agent.background import ALIVE
-from everhold.drive.processes import woken
+from everhold.engine.child_processes import woken
+from everhold.errors import BadArguments
+from everhold.schedules import Feed
 from everhold.testing.clock import ManualClock
-from everhold.timetable import Feed
-from tests.scenario.house import die, dying, opened
+from tests.scenario.harness import die, dying, opened
 from tests.scenario.talk import Scripted, told, use, uses
 
 
@@ -207,7 +207,7 @@ async def test_the_parent_is_woken_once_although_its_process_died_between(tmp_pa
     clock.advance(3700)
     second = await dying(tmp_path, clock, llm=Scripted("Never said."), recover=False)
     (child,) = await second.sessions(parent=session.id)
-    await second._runner.pump(child.session_id)  # the child has ended; its parent has a letter
+    await second._moves.move(child.session_id)  # the child has ended; its parent has a letter
     assert (await second.status(child.session_id)).state == "completed"
     await die(second, clock)
     third = Scripted("Ah!", "Again?")

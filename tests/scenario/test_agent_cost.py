@@ -14,10 +14,10 @@ from everhold.plugins.approval import Approval
 from everhold.plugins.budget import Allowance
 from everhold.plugins.compaction import Compaction
 from everhold.plugins.redaction import Redaction
-from everhold.ports.said import Said
+from everhold.ports.answer import Said
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
-from tests.scenario.house import Rows, opened
+from tests.scenario.harness import Rows, opened
 
 WORDS = 1024  # characters that each side says in a turn: 2 KB together
 

@@ -8,13 +8,13 @@ from ag_ui.core import Event as AgUiEvent
 from pydantic import TypeAdapter
 
 import everhold
-from everhold.core.errors import BadArguments
+from everhold.agents.events import KEPT, Event, EventKind
+from everhold.agui import AgUi
 from everhold.core.graph import text
 from everhold.core.tool import Confirm
-from everhold.drive.agent.observe import KEPT, Event, EventKind
-from everhold.fronts.agui import AgUi
-from everhold.ports.deltas import Delta, DeltaKind, publish
-from tests.scenario.house import opened
+from everhold.errors import BadArguments
+from everhold.ports.stream import Delta, DeltaKind, publish
+from tests.scenario.harness import opened
 
 CHECKED = TypeAdapter(AgUiEvent)
 LIVE = {EventKind.TEXT, EventKind.THINKING, EventKind.TOOL_CALL, EventKind.RESET, EventKind.PROGRESS}

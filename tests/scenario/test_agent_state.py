@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 import everhold
-from everhold.agents.state import Stored
-from everhold.core.errors import BadSetting, DamagedGraph, StoreFull, UnknownNode
+from everhold.agents.stored import Stored
 from everhold.core.graph import text
 from everhold.core.turn import TurnFailed
+from everhold.errors import BadSetting, DamagedGraph, StoreFull, UnknownNode
 from everhold.stores.memory import MemoryStore
-from tests.scenario.house import opened
+from tests.scenario.harness import opened
 
 USED = everhold.Usage(prompt_tokens=10, completion_tokens=2, model="m")
 

@@ -5,10 +5,10 @@ import json
 
 import everhold
 from everhold.core.tool import Confirm
-from everhold.drive.agent.inquiry import by_reference
-from everhold.fronts.wire import query_json
+from everhold.engine.request_ref import by_reference
 from everhold.runtime import Runtime
-from tests.scenario.house import opened, store
+from everhold.wire import query_json
+from tests.scenario.harness import opened, store
 
 PAID = []
 

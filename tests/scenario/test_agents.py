@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import BadArguments, KeyConflict, SessionEnded, UnknownNode
 from everhold.core.graph import text
 from everhold.core.message import user
 from everhold.core.turn import Answered, TurnCancelled
+from everhold.errors import BadArguments, KeyConflict, SessionEnded, UnknownNode
 from everhold.stores.memory import MemoryStore
-from tests.scenario.house import die, dying, opened
+from tests.scenario.harness import die, dying, opened
 
 CALLS = []
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import everhold
-from everhold.core.errors import BadSetting, MissingExtra
 from everhold.core.query import Answer
+from everhold.errors import BadSetting, MissingExtra
 
 
 @everhold.program

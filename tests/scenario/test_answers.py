@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import everhold
-from everhold.core.errors import (
+from everhold.errors import (
     AnswerConflict,
     AnswerRefused,
     BadArguments,
@@ -21,7 +21,7 @@ from everhold.core.errors import (
     UnknownQuery,
     UnknownSession,
 )
-from tests.scenario.house import ids, opened, rows
+from tests.scenario.harness import ids, opened, rows
 
 
 @everhold.program
@@ -87,12 +87,12 @@ async def test_another_answer_is_a_conflict():
 
 async def test_two_answers_to_one_query_in_one_call():
     """The door compares them too: a query has one answer."""
-    from everhold.drive.ingress import Given
+    from everhold.engine.answer_check import Given
 
     async with opened() as runtime:
         status = await runtime.start(pair())
         with pytest.raises(AnswerConflict):
-            await runtime._runner.answer(status.session_id, [Given("q-0", "A"), Given("q-0", "B")])
+            await runtime._engine.answer(status.session_id, [Given("q-0", "A"), Given("q-0", "B")])
         assert await runtime.status(status.session_id) == status
 
 

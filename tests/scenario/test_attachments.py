@@ -7,15 +7,15 @@ from hashlib import sha256
 
 import pytest
 
-from everhold.core.errors import BadArguments, BadExport, ForeignCall, UnknownAttachment
+from everhold.agents.agent import Agent
+from everhold.agents.attachment_tool import read_attachment
 from everhold.core.tool import Later, Window
-from everhold.drive.agent.agent import Agent
-from everhold.drive.agent.attachment import read_attachment
+from everhold.errors import BadArguments, BadExport, ForeignCall, UnknownAttachment
 from everhold.ports import attachment
 from everhold.ports.attachment import keep
 from everhold.ports.tool import ToolContext, tool
 from everhold.stores.memory import MemoryStore
-from tests.scenario.house import opened
+from tests.scenario.harness import opened
 from tests.scenario.talk import Scripted, told, use
 
 LONG = "".join(f"{n}: and so on, and so on\n" for n in range(2_000))

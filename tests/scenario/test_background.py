@@ -5,15 +5,15 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import AnswerFailed, Expired, UnknownProgram
 from everhold.core.session import State
+from everhold.errors import AnswerFailed, Expired, UnknownProgram
 from everhold.stores.memory import MemoryStore
 from everhold.testing.answers import StandIns
 from everhold.testing.clock import ManualClock
 from everhold.testing.crash import crash_everywhere
-from everhold.testing.house import House, StillClock
+from everhold.testing.runtime import House, StillClock
 from tests.postgres import fresh
-from tests.scenario.house import die, dying, opened
+from tests.scenario.harness import die, dying, opened
 
 
 @everhold.program
@@ -111,7 +111,7 @@ async def parent_of_a_child(ctx):
 
 @everhold.program
 async def stranger(ctx, process: str):
-    from everhold.programs.background import PythonProcess
+    from everhold.programs.python.child_handles import PythonProcess
 
     try:
         return await PythonProcess(ctx, process).look()

@@ -6,9 +6,9 @@ import math
 import pytest
 
 import everhold
-from everhold.core.errors import NotAProgram
-from everhold.programs import purity
-from tests.scenario.house import opened
+from everhold.errors import NotAProgram
+from everhold.programs.python import determinism_guard
+from tests.scenario.harness import opened
 
 MISFITS = {
     "to a number": lambda ctx: ctx.approval("p", to=7),
@@ -142,18 +142,18 @@ async def test_a_program_that_spins_in_python():
         while True:
             pass
 
-    before = purity._settings.limit
-    purity.configure(limit=0.3)
+    before = determinism_guard._settings.limit
+    determinism_guard.configure(limit=0.3)
     try:
         async with opened(replay=False) as runtime:
             assert (await runtime.start(spins())).outcome.kind == "spinning"
     finally:
-        purity.configure(limit=before)
+        determinism_guard.configure(limit=before)
 
 
 async def test_a_program_that_spins_on_its_loop(monkeypatch):
     """sleep(0) for ever is stopped by the number of turns."""
-    monkeypatch.setattr("everhold.programs.loop.HANDLES", 1000)
+    monkeypatch.setattr("everhold.programs.python.event_loop.HANDLES", 1000)
 
     @everhold.program
     async def polls(ctx):
@@ -210,9 +210,9 @@ async def test_ctx_outside_its_program():
         assert refused.value.code == "foreign_call"
 
 
-@pytest.mark.parametrize("wrong", [7, "fine", fine, None])
+@pytest.mark.parametrize("wrong", [7, b"fine", fine, None])
 async def test_what_is_no_call(wrong):
-    """run and start take a call of a program."""
+    """run and start take a call of a program, or its name (see test_start_by_name)."""
     async with opened() as runtime:
         with pytest.raises(NotAProgram):
             await runtime.start(wrong)

@@ -173,6 +173,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.process
 def test_a_script_that_waits(tmp_path):
     """It ends with a sentence, not with a traceback; answered from elsewhere, it goes on."""
     script = tmp_path / "app.py"

@@ -3,9 +3,9 @@
 import pytest
 
 import everhold
-from everhold.core.errors import BadSetting
+from everhold.errors import BadSetting
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import opened, prompts
+from tests.scenario.harness import opened, prompts
 
 
 @everhold.program

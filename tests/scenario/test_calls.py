@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pytest
 
 import everhold
-from everhold.core.errors import AnswerConflict, BadSetting, NoOpenQuery, StoreUnavailable
+from everhold.errors import AnswerConflict, BadSetting, NoOpenQuery, StoreUnavailable
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import TTL, die, dying, ids, moved, opened, prompts, rows
+from tests.scenario.harness import TTL, die, dying, ids, moved, opened, prompts, rows
 
 
 class World:
@@ -416,7 +416,7 @@ async def test_a_worker_that_was_idle_for_long_is_not_dead(tmp_path):
         clock.advance(100 * TTL)
         session_id = (await first.start(policy(rerun="safe"), wait=0)).session_id
         await world.begun.wait()
-        assert await second._caretaker.move() is False
+        assert await second._reconciler.move() is False
         world.goes_on.set()
         assert (await first.wait(session_id, 60)).state == "completed"
     assert world.done == ["safe", "safe"]
@@ -439,6 +439,37 @@ async def test_poison_after_three_deaths(tmp_path):
         assert world.done == []
         world.goes_on.set()
         assert (await runtime.retry(session_id)).result == "did safe"
+
+
+async def stuck_at(what, at):
+    world.done.append(what)
+    if what == at[0]:
+        await world.goes_on.wait()
+    return f"did {what}"
+
+
+AT = [""]
+
+
+@everhold.program
+async def two_errands(ctx):
+    return [await ctx.call(lambda: stuck_at("a", AT)), await ctx.call(lambda: stuck_at("b", AT))]
+
+
+async def test_deaths_count_from_the_last_step_that_landed(tmp_path):
+    """Two deaths in a call that succeeds then, and two in the next one, are not four: the session completes."""
+    clock, session_id = ManualClock(), None
+    for AT[0], done in (("a", ["a"]), ("a", ["a"]), ("b", ["a", "b"]), ("b", ["b"])):
+        world.__init__()
+        runtime = await dying(tmp_path, clock)
+        session_id = session_id or (await runtime.start(two_errands(), wait=0)).session_id
+        while world.done != done:
+            assert (await runtime.status(session_id)).state == "running"
+            await asyncio.sleep(0.01)
+        await die(runtime, clock)
+    AT[0] = ""
+    async with opened(tmp_path, clock=clock) as runtime:
+        assert (await runtime.wait(session_id, 60)).result == ["did a", "did b"]
 
 
 async def test_closing_in_order_is_no_death(tmp_path):
@@ -547,7 +578,7 @@ async def lends_in_vain(ctx):
         async def look():
             await world.act(repr(held))
 
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(1):  # clock: a program's timer, on the manual clock
             await ctx.call(look)
 
     with suppress(TimeoutError):

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import SessionEnded
+from everhold.errors import SessionEnded
 from everhold.ports.program import REGISTRY
-from tests.scenario.house import moved, opened, rows
+from tests.scenario.harness import moved, opened, rows
 
 seen = []
 
@@ -87,7 +87,7 @@ async def loops(ctx):
 
 async def test_a_program_that_loops_around_the_cancel(monkeypatch):
     """It is stopped by the limit of one advance, and cancelled."""
-    monkeypatch.setattr("everhold.programs.loop.HANDLES", 1000)
+    monkeypatch.setattr("everhold.programs.python.event_loop.HANDLES", 1000)
     async with opened(replay=False) as runtime:
         status = await runtime.start(loops())
         assert (await runtime.cancel(status.session_id)).state == "cancelled"

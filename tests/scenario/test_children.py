@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import StillNeeded
+from everhold.errors import StillNeeded
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import opened, prompts
+from tests.scenario.harness import opened, prompts
 
 
 @everhold.program
@@ -107,7 +107,7 @@ async def test_a_child_whose_parent_was_not_in_memory(tmp_path):
 
 async def test_a_child_is_started_at_once(monkeypatch):
     """It does not wait until somebody looks around."""
-    monkeypatch.setattr("everhold.stores.memory.LOOK_EVERY", 600)
+    monkeypatch.setattr("everhold.stores.memory.store.LOOK_EVERY", 600)
     async with opened() as runtime:
         status = await runtime.start(parent(names=["a"]))
         async with asyncio.timeout(60):
@@ -204,3 +204,21 @@ async def point(ctx) -> Point:
 async def asks_for_point(ctx) -> int:
     found = await ctx.spawn(point())
     return found.x + found.y
+
+
+@everhold.program
+async def races(ctx):
+    helping = asyncio.ensure_future(ctx.delegate(child(name="helper"), title="helper"))
+    await ctx.llm("quicker?")
+    helping.cancel()
+    await ctx.llm("and now?")
+
+
+async def test_a_child_given_up_in_a_plain_step_is_cancelled(tmp_path):
+    """An answer of a model that withdraws a child and leads to the next question also tells the child."""
+    async with opened(tmp_path) as runtime:
+        status = await runtime.start(races())
+        (helper,) = (await children_of(runtime, status.session_id)).values()
+        quicker = next(query for query in status.queries if query.prompt == "quicker?")
+        assert prompts(await runtime.answer(quicker, "yes")) == ["and now?"]
+        assert (await runtime.wait(helper.session_id, 60)).state == "cancelled"

@@ -6,20 +6,20 @@ import signal
 
 import pytest
 
-from everhold.core.errors import BadArguments, CodeExecutionStopped, CodeExecutionUnavailable
+from everhold.agents.agent import Agent
+from everhold.agents.code_tool import executor_for
 from everhold.core.query import Kind, Usage
 from everhold.core.tool import Allow, Confirm
 from everhold.core.turn import Answered, TurnCancelled, TurnFailed
-from everhold.drive.agent.agent import Agent
-from everhold.drive.agent.code import executor_for
+from everhold.errors import BadArguments, CodeExecutionStopped, CodeExecutionUnavailable
 from everhold.plugins.approval import Approval
+from everhold.ports.answer import Said
 from everhold.ports.code import CodeRequest, Ended, Granted
-from everhold.ports.said import Said
 from everhold.ports.tool import ToolContext, tool
-from everhold.programs.lua.cell import Lua
-from everhold.programs.lua.frame import Limits
+from everhold.programs.lua.code_executor import Lua
+from everhold.programs.lua.protocol import Limits
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import die, dying, opened, rows
+from tests.scenario.harness import die, dying, opened, rows
 from tests.scenario.talk import Scripted, told, use
 
 done = []
@@ -67,6 +67,7 @@ async def run(code, agent=clerk, **options):
         return turn, told(await session.history())[0]
 
 
+@pytest.mark.process
 async def test_a_program_and_its_result():
     """What it returns and prints is the result."""
     turn, result = await run("print('so', 1)\nreturn {a = {1, 2}}")
@@ -76,6 +77,7 @@ async def test_a_program_and_its_result():
 guarded = Agent(tools=[price], code=Lua(), plugins=[Approval("price")], name="guarded")
 
 
+@pytest.mark.process
 async def test_a_program_gets_around_no_plugin():
     """Plugins are asked before the tools that a program calls, as before those that the model calls."""
     model = Scripted(use("lua", code='return tool("price", {of = "tea"})'), "Done.")
@@ -89,6 +91,7 @@ async def test_a_program_gets_around_no_plugin():
     assert done == []
 
 
+@pytest.mark.process
 async def test_a_program_calls_tools():
     """Row 25: each is a call of its own, with a key of its own, and its result comes back as a value."""
     code = """
@@ -116,6 +119,7 @@ async def test_a_program_calls_tools():
     assert len({query.key for query in asked}) == len(asked)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("code", "error"),
     [
@@ -138,12 +142,14 @@ async def test_a_programs_error_is_data(code, error):
     assert turn.text == "Done." and error in result["error"] and "value" not in result
 
 
+@pytest.mark.process
 async def test_a_program_may_catch_what_a_tool_raises():
     """With pcall, as Lua programs do."""
     _, result = await run("local ok, why = pcall(tool, 'price', {of = 'nothing'}) return {ok, why}")
     assert result["value"] == [False, "Error: LookupError: nothing has no price"]
 
 
+@pytest.mark.process
 async def test_a_program_reads_what_was_said():
     """Row 32: in order, from the first word to the call that runs it; what it does to its copy stays there."""
     code = """
@@ -162,12 +168,14 @@ async def test_a_program_reads_what_was_said():
     assert second["value"] == "One."
 
 
+@pytest.mark.process
 async def test_a_program_that_never_ends():
     """It is stopped, and that is its own error."""
     _, result = await run("while true do end")
     assert "did not pause" in result["error"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("asks", ["alc.llm, 'x'", "finish, 1", "alc.state.get, 'x'", "alc.llm_batch, {'x', 'y'}"])
 async def test_a_program_that_asks_on_and_on_for_what_is_refused(asks):
     """It is told a few times, and then it is ended: that is its own error too."""
@@ -175,6 +183,7 @@ async def test_a_program_that_asks_on_and_on_for_what_is_refused(asks):
     assert result["error"].endswith("(it was told so 16 times)")
 
 
+@pytest.mark.process
 async def test_a_program_that_talks_too_much():
     """What is printed and returned is cut to what a model is shown; all of it is kept."""
     _, result = await run("for i = 1, 150 do print(('x'):rep(400)) end return ('y'):rep(40000)")
@@ -182,12 +191,14 @@ async def test_a_program_that_talks_too_much():
     assert len(result["value"]) < 20_000 and "kept as attachment" in result["value"]
 
 
+@pytest.mark.process
 async def test_a_program_calls_so_many_tools():
     """Then it is given up."""
     _, result = await run("for i = 1, 200 do tool('price', {of = 'a'}) end")
     assert result == "Error: the program called more than 128 tools" and len(done) == 128
 
 
+@pytest.mark.process
 async def test_finish_is_honoured_only_where_it_is_accepted():
     """Row 25 (D15): with accept_finish the value ends the turn and is its answer; without, the program is told."""
     turn, _ = await run("finish('It is ' .. tool('price', {of = 'tea'}).cents)", closer)
@@ -196,6 +207,37 @@ async def test_finish_is_honoured_only_where_it_is_accepted():
     assert result["value"] == "finish is not accepted here: return the value" and turn.text == "Done."
 
 
+class Foreign:
+    """An executor of somebody else's: it finishes whatever it was told."""
+
+    language = "foreign"
+    description = "Runs nothing."
+
+    def __init__(self, accept_finish: bool) -> None:
+        self.accept_finish = accept_finish
+
+    async def run(self, request, granted, scope):
+        return Ended("a value", finish=["over"], printed=["said"])
+
+
+@pytest.mark.parametrize("accepts", [True, False])
+async def test_an_executor_that_finishes_without_being_allowed_to_is_refused(accepts):
+    """The turn goes on, and the model is told that it failed; neither its value nor its finish counts."""
+    agent = Agent(instructions="You count.", code=Foreign(accepts), name=f"foreign-{accepts}")
+    model = Scripted(use("foreign", code="x"), "Done.")
+    async with opened(llm=model, replay=False) as runtime:
+        session = await runtime.session(agent, "s")
+        turn = await session.send("Go.")
+        result = told(await session.history())[0]
+    if accepts:
+        assert turn.text == "over"
+    else:
+        assert turn.text == "Done."
+        assert "finished the turn, which it does not accept" in str(result)
+        assert "a value" not in str(result) and "over" not in str(result)
+
+
+@pytest.mark.process
 async def test_a_finish_of_the_wrong_type():
     """Where the agent returns a type, what finishes the turn has to fit it."""
     turn, _ = await run("finish(7)", typed)
@@ -204,6 +246,7 @@ async def test_a_finish_of_the_wrong_type():
     assert isinstance(turn.outcome, TurnFailed) and turn.outcome.code == "answer_refused"
 
 
+@pytest.mark.process
 async def test_policies_see_what_programs_call():
     """A person is asked about the very call; the program waits for the yes, however long that takes."""
     verdicts["price"] = Confirm("it is metered")
@@ -218,6 +261,7 @@ async def test_policies_see_what_programs_call():
         assert told(await session.history()) == [{"value": 300}]
 
 
+@pytest.mark.process
 async def test_a_program_goes_on_after_a_crash(tmp_path):
     """Killed in its second tool, it is made again from what it was granted: the first tool is not called again."""
     clock = ManualClock()
@@ -236,6 +280,7 @@ async def test_a_program_goes_on_after_a_crash(tmp_path):
     assert done == ["tea"]
 
 
+@pytest.mark.process
 async def test_a_program_is_cancelled_with_its_turn():
     """And what it called with it."""
     model = Scripted(use("lua", code="return tool('stall')"), "Done.")
@@ -265,6 +310,7 @@ async def test_an_executor_refuses_another_language():
         await Lua().run(CodeRequest("python", "1"), [], "s")
 
 
+@pytest.mark.process
 async def test_a_runtime_that_is_dead():
     """Row 25: a worker that is killed under the program, each time, is not the program's error."""
     lua = Lua(limits=Limits(cpu=30, wall=30))
@@ -286,6 +332,7 @@ async def test_a_runtime_that_is_dead():
     await lua.close()
 
 
+@pytest.mark.process
 async def test_a_life_made_again_comes_to_the_same():
     """Whether it was held or not: the same dice, the same end."""
     lua, code = Lua(), "local a = math.random(1e9) tool('x') return {a, math.random(1e9)}"

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import StoreFull
+from everhold.errors import StoreFull
 from everhold.stores.sqlite import SQLiteStore
-from tests.scenario.house import opened, rows
+from tests.scenario.harness import opened, rows
 
 done = []
 
@@ -40,6 +40,7 @@ class Watched:
         self.changes, self.held, self.refuse = [], None, False
         self._commit = runtime.store.commit
         runtime.store.commit = self.commit
+        runtime.store.commit_now = lambda change, fence: False
 
     async def commit(self, change, fence):
         self.changes.append((change.durable, change.light, len(change.deliveries), len(change.effects)))
@@ -80,16 +81,17 @@ async def test_nothing_outside_starts_before_the_commit():
 
 
 async def test_a_cancelled_caller_leaves_the_session_whole():
-    """Whoever gives up in the middle of a commit may ask again: it landed, or it did not."""
+    """A caller that gives up in the middle of a commit may answer again: its commit lands all the same."""
     async with opened() as runtime:
         store = Watched(runtime)
         status = await runtime.start(batch())
-        store.held = asyncio.Event()
+        store.held = held = asyncio.Event()
         impatient = asyncio.create_task(runtime.answer(status.queries[0], "x"))
         await asyncio.sleep(0)
         impatient.cancel()
         await asyncio.gather(impatient, return_exceptions=True)
         store.held = None
+        held.set()
         for query in status.queries:
             status = await runtime.answer(query, "x")
         assert status.result == ["x", "x", "x"]

@@ -4,21 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everhold.core.errors import AnswerFailed, BadSetting
+from everhold.agents.agent import Agent
 from everhold.core.graph import INITIAL, text
 from everhold.core.query import Kind, Usage
 from everhold.core.turn import Answered, TurnAborted
-from everhold.drive.agent.agent import Agent
+from everhold.errors import AnswerFailed, BadSetting
 from everhold.plugins.approval import Approval
 from everhold.plugins.budget import Allowance, Price
 from everhold.plugins.compaction import Compaction, clipped, cut_point, excerpt, last_group, size
 from everhold.plugins.output_limit import OutputLimit
 from everhold.plugins.redaction import REDACTED, Redaction
-from everhold.ports.said import Said
+from everhold.ports.answer import Said
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
 from everhold.testing.crash import crash_everywhere
-from tests.scenario.house import opened, rows
+from tests.scenario.harness import opened, rows
 from tests.scenario.talk import Scripted, told, use
 
 USED = Usage(prompt_tokens=90, completion_tokens=10, model="m-1")

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import AnswerRefused, BadStep, BadValue, KeyConflict
+from everhold.errors import AnswerRefused, BadStep, BadValue, KeyConflict
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import opened, prompts, rows
+from tests.scenario.harness import opened, prompts, rows
 
 done = []
 
@@ -85,6 +85,61 @@ async def test_a_fork_of_a_fork():
         third = await runtime.fork(second.session_id)
         assert (await to_the_end(runtime, third, "c")).result == ["a", "b", "c", "c"]
         assert (await to_the_end(runtime, second, "d")).result == ["a", "b", "d", "d"]
+
+
+async def test_forks_of_forks_say_no_more_than_the_first_fork():
+    """A fork at the same step, of a fork of a fork, has a birth as long as that of the first."""
+    async with opened(replay=False) as runtime:
+        status = await runtime.start(story())
+        status = await runtime.answer(status.queries[0], "a")
+        births = []
+        for _ in range(1100):
+            status = await runtime.fork(status.session_id)
+            births.append((await runtime.store.load(status.session_id)).birth)
+        assert {len(birth.seeds) for birth in births} == {2}
+        assert [birth.origin for birth in births[1:]] == [birth.id for birth in births[:-1]]
+        assert (await to_the_end(runtime, status, "b")).result == ["a", "b", "b", "b"]
+
+
+async def test_a_fork_of_a_fork_keeps_the_dice_of_what_it_shares():
+    """The seeds of steps that are shared stay; those of steps after the fork point go."""
+    async with opened() as runtime:
+        end = await to_the_end(runtime, await runtime.start(dicing()))
+        later = await to_the_end(runtime, await runtime.fork(end.session_id, at=1))
+        again = await to_the_end(runtime, await runtime.fork(later.session_id))
+        earlier = await runtime.fork(again.session_id, at=0)
+        assert again.result[:2] == later.result[:2] == end.result[:2]
+        assert len({status.result[2] for status in (end, later, again)}) == 3
+        assert [seed.since for seed in (await runtime.store.load(earlier.session_id)).birth.seeds] == [0, 1]
+
+
+@everhold.program
+async def spawns(ctx):
+    return await ctx.spawn(story())
+
+
+async def test_a_session_that_has_not_begun_cannot_be_forked():
+    """Such as a child that no process has started yet: it has no steps. The refusal says what to do."""
+    async with opened(recover=False) as runtime:
+        await runtime.start(spawns(), wait=0)
+        (child,) = [row for row in await runtime.sessions() if row.parent]
+        for given in ({}, {"at": 0}, {"at": 0, "answer": "x"}):
+            with pytest.raises(BadStep, match="has not begun") as refused:
+                await runtime.fork(child.session_id, **given)
+            assert "fork its parent" in refused.value.hint
+
+
+async def test_forks_of_forks_have_children_of_their_own():
+    """Each of them that shares the question which a child answers starts its own."""
+    async with opened() as runtime:
+        status = await runtime.start(spawns(), wait=0)
+        forks = [status.session_id]
+        for _ in range(3):
+            forks.append((await runtime.fork(forks[-1], wait=0)).session_id)
+        children = [row.parent for row in await runtime.sessions() if row.parent]
+        assert sorted(children) == sorted(forks)
+        for session_id in forks:
+            await runtime.cancel(session_id)
 
 
 @everhold.program

@@ -2,15 +2,15 @@
 
 import pytest
 
-from everhold.core.errors import BadArguments
+from everhold.agents.agent import Agent
 from everhold.core.graph import INITIAL, text
 from everhold.core.query import Usage
 from everhold.core.turn import Framed
-from everhold.drive.agent.agent import Agent
+from everhold.errors import BadArguments
 from everhold.hooks import ContinueAs, NewFrame, Plugin, SetOptions
+from everhold.ports.answer import Said
 from everhold.ports.program import program
-from everhold.ports.said import Said
-from tests.scenario.house import opened
+from tests.scenario.harness import opened
 from tests.scenario.talk import Scripted
 
 USED = Usage(prompt_tokens=10, completion_tokens=5, model="m")

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import everhold
-from everhold.core.errors import BadSetting
-from tests.scenario.house import opened, rows
+from everhold.errors import BadSetting
+from tests.scenario.harness import opened, rows
 
 
 @everhold.program
@@ -56,6 +56,7 @@ async def test_a_dict_of_patterns():
         assert await runtime.run(poem()) == ["roses", "violets"]
 
 
+@pytest.mark.process
 async def test_a_command():
     """The question on its standard input, the answer on its standard output."""
     code = "import sys; print(sys.stdin.read().upper())"
@@ -63,6 +64,7 @@ async def test_a_command():
         assert (await runtime.run(poem()))[0] == "FIRST LINE?"
 
 
+@pytest.mark.process
 async def test_a_command_that_fails():
     """Its complaint is the error that the program sees."""
     code = "import sys; sys.exit('no money')"
@@ -188,7 +190,7 @@ async def test_somebody_else_may_answer_while_the_answerer_works():
 async def test_a_dead_answerers_question_is_open_where_nobody_answers(tmp_path):
     """A process without llm= that takes up the session leaves the question open."""
     from everhold.testing.clock import ManualClock
-    from tests.scenario.house import die, dying
+    from tests.scenario.harness import die, dying
 
     async def forever(query):
         await asyncio.Event().wait()

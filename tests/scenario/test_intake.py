@@ -1,11 +1,21 @@
 """What waits to enter a conversation: lanes, keys, cancelling, busy policies, commands, wakes, terminal records."""
 
 import asyncio
+from collections import Counter
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from everhold.agents.intake import Stage, listed, put, standing
-from everhold.core.errors import (
+import everhold
+from everhold.agents.agent import Agent
+from everhold.agents.inputs import Stage, listed, put, standing
+from everhold.core.graph import text
+from everhold.core.intake import Boundary, Cancel, Item, ItemKind, ItemState, Slot, When
+from everhold.core.lease import Owner
+from everhold.core.tool import Confirm
+from everhold.core.turn import Answered, Framed, Refreshed, TurnCancelled
+from everhold.engine.reconcile import HEAD_START
+from everhold.errors import (
     BadArguments,
     BadValue,
     DamagedGraph,
@@ -20,18 +30,13 @@ from everhold.core.errors import (
     UnknownSession,
     UsageError,
 )
-from everhold.core.graph import text
-from everhold.core.intake import Boundary, Cancel, Item, ItemKind, ItemState, Slot, When
-from everhold.core.lease import Owner
-from everhold.core.tool import Confirm
-from everhold.core.turn import Answered, Framed, Refreshed, TurnCancelled
-from everhold.drive.agent.agent import Agent
-from everhold.drive.caretaker import HEAD_START
-from everhold.ports.source import Offer
+from everhold.movers.local import LATER
+from everhold.ports.store import News
 from everhold.ports.tool import tool
+from everhold.ports.tool_source import Offer
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import TTL, die, dying, opened, rows
+from tests.scenario.harness import TTL, die, dying, opened, rows
 from tests.scenario.talk import Scripted, use
 from tests.scenario.test_absent import Away
 
@@ -53,16 +58,31 @@ asking = Agent(tools=[pay], policy=lambda wanted: Confirm("Pay?"), name="intake_
 brief = Agent(tools=[look], max_turns=1, name="intake_brief")
 
 
+@everhold.program
+async def begins(ctx):
+    await ctx.llm("and?")
+
+
 async def settled(runtime, session_id):
     """Wait until nothing is being let in."""
-    await runtime._drain.rest()
+    await runtime._mover.rest()
+
+
+@contextmanager
+def unsent(runtime):
+    """No move is requested meanwhile: the requests are lost, as with a process that dies."""
+    send, runtime._sessions.send = runtime._sessions.send, lambda session_id, at=None: None
+    try:
+        yield
+    finally:
+        runtime._sessions.send = send
 
 
 async def held(runtime, name="chat", agent=plain):
     """A conversation with a turn under way, which waits for its model."""
     session = await runtime.session(agent, name)
     turn = await session.send("Go.", id="first")
-    await runtime._drain.rest()
+    await runtime._mover.rest()
     return session, turn.queries[0]
 
 
@@ -75,7 +95,7 @@ async def answered(runtime, session, *lines):
     for line in lines:
         open_now = [query for query in (await runtime.status(session.id)).queries if query.kind == "llm"]
         await runtime.answer(open_now[0], line)
-        await runtime._drain.rest()
+        await runtime._mover.rest()
 
 
 # ---- waiting for the next turn (rows 13 and 20)
@@ -161,43 +181,68 @@ async def test_something_for_later_waits_until_then():
         assert (await session.turn(receipt.item.id, wait=20)).text == "Later."
 
 
-async def test_an_error_of_the_drain_loses_nothing(caplog):
-    """Row 20: whoever lets things in may fail; what waits still waits, and enters with the next look."""
+async def test_an_error_of_a_move_loses_nothing(caplog):
+    """Row 20: a move may fail; what waits still waits, and enters with the next look."""
     async with opened(llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "error")
         await settled(runtime, session.id)
-        enter = runtime._runner.enter
+        enter = runtime._moves._enter
 
-        async def broken(session_id, act):
-            runtime._runner.enter = enter
+        async def broken(live, seen):
+            runtime._moves._enter = enter
             raise OSError("the disk is away")
 
-        runtime._runner.enter = broken
+        runtime._moves._enter = broken
         receipt = await session.enqueue("Hi.")
         await settled(runtime, session.id)
-        assert "could not be let in" in caplog.text
+        assert "could not be moved" in caplog.text
         assert [item.id for item in await session.intake()] == [receipt.item.id]
-        await runtime._drain.look(0)
+        await runtime._reconciler.move()
+        assert (await session.turn(receipt.item.id)).text == "Here."
+
+
+async def test_an_error_of_a_move_that_a_look_requested_loses_nothing(caplog):
+    """A look requests a move once: the mover tries it again."""
+    clock = ManualClock()
+    async with opened(clock=clock, llm=Scripted("Here.")) as runtime:
+        session = await runtime.session(plain, "error")
+        await settled(runtime, session.id)
+        with unsent(runtime):
+            receipt = await session.enqueue("Hi.")
+        enter, failed = runtime._moves._enter, asyncio.Event()
+
+        async def broken(live, seen):
+            runtime._moves._enter = enter
+            failed.set()
+            raise OSError("the disk is away")
+
+        runtime._moves._enter = broken
+        runtime._sessions.poke()
+        await asyncio.wait_for(failed.wait(), 60)
+        await settled(runtime, session.id)
+        assert len(await session.intake()) == 1
+        clock.advance(LATER + 1)
         assert (await session.turn(receipt.item.id)).text == "Here."
 
 
 async def test_being_woken_often_is_being_woken_once():
-    """Row 20: wakes of one session are coalesced."""
-    async with opened(llm=Scripted("Here.")) as runtime:
+    """Row 20: requests to move one session are coalesced."""
+    async with opened() as runtime:
         session = await runtime.session(plain, "often")
         await settled(runtime, session.id)
-        entered, enter = [], runtime._runner.enter
+        moved, act = [], runtime._moves._act
 
-        async def counted(session_id, act):
-            entered.append(session_id)
-            return await enter(session_id, act)
+        async def counted(asked, live):
+            moved.append(live.id)
+            return await act(asked, live)
 
-        runtime._runner.enter = counted
+        runtime._moves._act = counted
         await session.enqueue("Hi.")
         for _ in range(50):
-            runtime._drain.wake(session.id)
+            runtime._sessions.send(session.id)
         await settled(runtime, session.id)
-        assert len(entered) == 1
+        assert await session.intake() == []
+        assert len(moved) <= 2  # the first may have begun when the others were requested
 
 
 # ---- keys (row 13)
@@ -360,7 +405,7 @@ async def test_what_somebody_lets_in_is_hidden_and_cannot_be_taken_back():
         await answered(runtime, session, "Done.")
         assert len(await session.turns()) == 1  # somebody else lets it in
         runtime.clock.advance(61)
-        await runtime._drain.look(0)
+        await runtime._reconciler.move()
         await answered(runtime, session, "A.")
         assert [one.input for one in await session.turns()] == ["first", "a"]
 
@@ -369,10 +414,10 @@ async def test_a_worker_keeps_its_lease_while_things_are_let_in():
     """What enters under a lease that this process holds leaves the lease as it was."""
     async with opened(llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "kept")
-        await runtime._drain.rest()
+        await runtime._mover.rest()
         fence = await runtime._dispatch.leases.take(session.id)
         receipt = await session.enqueue("Hi.")
-        await runtime._drain.rest()
+        await runtime._mover.rest()
         assert (await session.turn(receipt.item.id)).text == "Here."
         lease = await runtime.store.intake(session.id, lambda intake: intake.lease)
         assert lease.fence == fence and not lease.released
@@ -409,7 +454,7 @@ async def test_the_lease_is_given_up_with_the_commit_that_hands_over():
         session = await runtime.session(plain, "free")
         receipt = await session.enqueue("Hi.")
         await session.turn(receipt.item.id)
-        await runtime._drain.rest()
+        await runtime._mover.rest()
         lease = await runtime.store.intake(session.id, lambda intake: intake.lease)
         assert (lease.generation, lease.released) == (1, True)
 
@@ -419,7 +464,7 @@ async def test_what_could_not_be_handed_over_is_given_back(kept, caplog):
     """A commit that fails costs nothing: nothing is claimed, and a worker that had the lease keeps it."""
     async with opened(llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "back")
-        await runtime._drain.rest()
+        await runtime._mover.rest()
         if kept:
             await runtime._dispatch.leases.take(session.id)
         step = runtime._sessions.step
@@ -430,13 +475,13 @@ async def test_what_could_not_be_handed_over_is_given_back(kept, caplog):
 
         runtime._sessions.step = fails
         receipt = await session.enqueue("Hi.")
-        await runtime._drain.rest()
-        assert "could not be let in" in caplog.text
+        await runtime._mover.rest()
+        assert "could not be moved" in caplog.text
         assert [item.hold for item in await session.intake()] == [None]
         lease = await runtime.store.intake(session.id, lambda intake: intake.lease)
         assert (lease is not None and not lease.released) is kept
-        await runtime._drain.look(0)
-        runtime._drain.wake(session.id)
+        await runtime._reconciler.move()
+        runtime._sessions.send(session.id)
         assert (await session.turn(receipt.item.id)).text == "Here."
 
 
@@ -444,10 +489,9 @@ async def test_what_is_sent_goes_behind_what_waits():
     """Also where no turn is under way: nobody overtakes what came before."""
     async with opened(llm=Scripted("One.", "Two.")) as runtime:
         session = await runtime.session(plain, "behind")
-        await runtime._drain.rest()
-        runtime._drain._awake = False
-        await session.enqueue("First.", key="first")
-        runtime._drain._awake = True
+        await runtime._mover.rest()
+        with unsent(runtime):
+            await session.enqueue("First.", key="first")
         assert (await session.send("Second.", id="second")).text == "Two."
         assert [one.input for one in await session.turns()] == ["first", "second"]
 
@@ -629,15 +673,15 @@ async def test_an_input_for_a_turn_that_is_over_is_for_the_next():
     """Row 26: what was kept for a turn while nobody could let it in is deferred, and enters once."""
     async with opened() as runtime:
         session, _ = await held(runtime)
-        runtime._drain.wake = runtime._sessions.settled = lambda session_id: None
-        await session.enqueue("For the first.", key="k", at="after_work")
-        await answered(runtime, session, "Done.")
-        await runtime._say(session.id, {"id": "second", "content": "Second."})
-        await runtime._drain.look(0)
-        assert [(item.turn, item.deferred) for item in await session.intake()] == [(1, True)]
-        await answered(runtime, session, "So.")
-        await runtime._drain.look(0)
-        await answered(runtime, session, "For the third.")
+        with unsent(runtime):
+            await session.enqueue("For the first.", key="k", at="after_work")
+            await answered(runtime, session, "Done.")
+            await runtime._say(session.id, {"id": "second", "content": "Second."})
+            await runtime._reconciler.move()
+            assert [(item.turn, item.deferred) for item in await session.intake()] == [(1, True)]
+            await answered(runtime, session, "So.")
+            await runtime._reconciler.move()
+            await answered(runtime, session, "For the third.")
         assert await _settled_inputs(session) == ["first", "second", "k"]
 
 
@@ -771,6 +815,33 @@ async def test_a_wake_is_a_turn_that_says_who_woke():
         assert words(await session.history()) == ["[from build-7] Step 1 is done.", "Good."]
 
 
+async def test_a_large_input_goes_to_the_model_uncut():
+    """No claim is refused for its size: 3 MB enter a turn, and the model is shown all of it."""
+    model, large = Scripted("Much."), "x" * 3_000_000
+    async with opened(llm=model) as runtime:
+        session = await runtime.session(plain, "chat")
+        receipt = await session.enqueue(large)
+        await session.turn(receipt.item.id, wait=60)
+        assert [text(message["content"]) for message in model.shown[0] if message["role"] == "user"] == [large]
+
+
+async def test_ids_of_one_moment_differ(tmp_path):
+    """TI18: Two processes that let in inputs and start sessions in the same moment give each its own id."""
+    clock = ManualClock()
+    async with opened(tmp_path, clock=clock) as one, opened(tmp_path, clock=clock) as two:
+        await held(one)
+        inputs, sessions = [], []
+        for runtime in (one, two) * 20:
+            session = await runtime.session(plain, "chat")
+            inputs.append((await session.enqueue("More.")).item.id)
+            sessions.append((await runtime.start(begins())).session_id)
+
+        assert len(set(inputs)) == len(set(sessions)) == 40
+        waiting = await one.store.intake((await one.session(plain, "chat")).id, lambda intake: list(intake.items))
+        assert set(inputs) <= set(waiting)
+        assert {info.session_id for info in await two.sessions()} >= set(sessions)
+
+
 async def test_wakes_of_one_merge_key_are_one_turn():
     """Row 14: neighbours that join are claimed together, others stand alone."""
     async with opened() as runtime:
@@ -831,17 +902,17 @@ async def test_what_cannot_be_said_fails_once_and_the_rest_is_said(item):
 
 async def test_conversations_that_nothing_enters_now_hide_no_other(monkeypatch):
     """However many wait for the end of their turn, one that could hear is found by whoever looks."""
-    monkeypatch.setattr("everhold.drive.intake.LOOK", 2)
+    monkeypatch.setattr("everhold.engine.reconcile.AT_ONCE", 2)
     async with opened(recover=False) as runtime:
         for number in range(5):
             session, _ = await held(runtime, f"chat-{number}")
             await session.enqueue("Later.", key="later")
-            await runtime._drain.rest()
+            await runtime._mover.rest()
         free = await runtime.session(plain, "free")
         item = Item("now", ItemKind.INPUT, {"content": "Now."})
         await runtime.store.intake(free.id, lambda intake: intake.enqueue(item))  # as another process does it
         looks = 0
-        while await runtime._drain.look(0):
+        while await runtime._reconciler.move():
             looks += 1
         assert (await free.input("now")).stage is Stage.IN_TURN
         assert looks < 10
@@ -853,18 +924,18 @@ async def test_a_conversation_that_does_not_replay_is_tried_when_something_has_c
         session, _ = await held(runtime)
         tries = []
 
-        async def enter(session_id, act):
-            tries.append(session_id)
+        async def act(asked, live):
+            tries.append(live.id)
             raise DamagedGraph("n-1", "it is gone")
 
-        runtime._runner.enter = enter
+        runtime._moves._act = act
         await session.enqueue("Please.", at="after_work")
         for _ in range(3):
-            assert await runtime._drain.look(0) is False
-        assert (len(tries), caplog.text.count("nothing can enter session")) == (1, 1)
-        del runtime._runner.enter
+            assert await runtime._reconciler.move() is False
+        assert (len(tries), caplog.text.count("cannot go on here")) == (1, 1)
+        del runtime._moves._act
         await session.enqueue("Now.", at="after_work")
-        await runtime._drain.look(0)
+        await runtime._reconciler.move()
         assert await session.intake() == []
         assert await session.intake() == []
 
@@ -874,7 +945,7 @@ async def test_what_waits_for_a_session_that_ends_fails():
         session, _ = await held(runtime)
         await session.enqueue("Still?", key="s")
         await runtime.cancel(session.id, "over")
-        await runtime._drain.look(0)
+        await runtime._reconciler.move()
         where = await session.input("s")
         assert (where.stage, where.item.end["code"]) == (Stage.FAILED, "session_ended")
         assert (await session.input("first")).stage is Stage.FAILED
@@ -889,8 +960,8 @@ async def test_what_waits_goes_with_a_session_that_is_deleted():
         session, _ = await held(runtime)
         await session.enqueue("Still?", key="s")
         await runtime.delete(session.id)
-        runtime._drain.wake(session.id)
-        await runtime._drain.rest()
+        runtime._sessions.send(session.id)
+        await runtime._mover.rest()
         with pytest.raises(UnknownSession):
             await session.intake()
 
@@ -909,7 +980,7 @@ async def test_what_was_kept_enters_in_the_next_process(tmp_path):
     async with opened(tmp_path, clock=clock) as runtime:
         session = await runtime.session(plain, "chat")
         await answered(runtime, session, "Done.", "Yes.")
-        await runtime._drain.rest()
+        await runtime._mover.rest()
         assert [one.input for one in await session.turns()] == ["first", "a", "command:reset:r"]
 
 
@@ -918,13 +989,13 @@ async def test_a_claim_of_a_dead_process_is_taken_over(tmp_path):
     clock = ManualClock()
     dead = await dying(tmp_path, clock)
     session = await dead.session(plain, "chat")
-    await dead._drain.rest()
+    await dead._mover.rest()
 
-    dead._drain._awake = False
-    await session.enqueue("One.", key="a")
+    with unsent(dead):
+        await session.enqueue("One.", key="a")
 
     def claims(intake):
-        assert intake.choose(intake.take(dead._drain.owner, "t", TTL).lease.fence, "t")
+        assert intake.choose(intake.take(dead._dispatch.leases.owner, "t", TTL).lease.fence, "t")
 
     await dead.store.intake(session.id, claims)
     assert await session.intake() == []  # somebody has claimed it
@@ -941,10 +1012,10 @@ async def test_what_is_taken_back_before_the_commit_is_not_said():
     store = Interrupted()
     async with opened(on=store, llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "gone")
-        await runtime._drain.rest()
+        await runtime._mover.rest()
         store.before = lambda: session.cancel("k")
         await session.enqueue("Hi.", key="k")
-        await runtime._drain.rest()
+        await runtime._mover.rest()
         assert (await session.turns(), store.before) == ([], None)
         assert [(item.id, item.state) for item in await session.intake(all=True)] == [("k", ItemState.CANCELLED)]
         receipt = await session.enqueue("Hello?")
@@ -981,18 +1052,17 @@ async def test_who_was_a_worker_keeps_no_lease():
 
 @pytest.mark.parametrize("lives", [True, False])
 async def test_who_had_a_conversation_last_hears_first_what_comes_for_it(lives):
-    """Others leave it to him for a moment, if he lives, and see to it then."""
-    clock = ManualClock()
-    async with opened(clock=clock, llm=Scripted("Here."), recover=False) as runtime:
+    """The store says who that was: others leave it to that one for a moment, if it lives, and see to it then."""
+    async with opened(llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "known")
-        other = Owner("other:1", "w-other")
-        await runtime.store.intake(session.id, lambda i: i.release(i.take(other, "t", TTL).lease.fence))
-        runtime._drain.living = lambda: {"w-other"} if lives else set()
-        await session.enqueue("Hi.", key="k")
-        await runtime._drain.look(0)
+        await settled(runtime, session.id)
+        runtime._reconciler.living = frozenset({"w-other"} if lives else ())
+        with unsent(runtime):
+            await session.enqueue("Hi.", key="k")
+        runtime._reconciler._hear(News([session.id], first="w-other"))
+        await settled(runtime, session.id)
         assert len(await session.intake()) == lives
-        clock.advance(HEAD_START)
-        await runtime._drain.look(0)
+        await asyncio.sleep(HEAD_START)
         assert (await session.turn("k")).text == "Here."
 
 
@@ -1037,8 +1107,8 @@ async def test_a_program_that_is_not_here_leaves_things_waiting(tmp_path):
     with Away(elsewhere):
         async with opened(tmp_path, clock=clock, replay=False) as runtime:
             await put(runtime, session_id, Item("i", ItemKind.INPUT, {"content": "Hi."}))
-            await runtime._drain.rest()
-            await runtime._drain.look(0)
+            await runtime._mover.rest()
+            await runtime._reconciler.move()
             assert [item.id for item in await listed(runtime, session_id)] == ["i"]
             assert (await standing(runtime, session_id, "i")).stage is Stage.WAITING
     async with opened(tmp_path, clock=clock, llm=Scripted("Here."), replay=False) as runtime:
@@ -1058,3 +1128,34 @@ async def test_a_conversation_that_can_be_told_something_asks_nothing():
         assert [(query.session_id, query.kind) for query in found] == [(asking.id, "llm")]
         waiting = {query.session_id for query in await runtime.inbox(kind="signal")}
         assert waiting == {session.id for session in (*idle, asking)}
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["asked", "absent"])
+async def test_workers_do_not_pass_on_what_cannot_enter(tmp_path, here):
+    """Input that waits for the end of a turn, or for an agent that is not here, is looked at and left in peace."""
+    agent = Agent(instructions="Go.", name=f"intake_stuck_{here}")
+    async with opened(tmp_path, llm=None, replay=False) as runtime:
+        session = await runtime.session(agent, "chat")
+        await session.send("Go.", id="first")
+    with nullcontext() if here else Away(agent):
+        async with (
+            opened(tmp_path, llm=None, recover=False, replay=False) as one,
+            opened(tmp_path, llm=None, recover=False, replay=False) as two,
+        ):
+            taken = Counter()
+            for runtime in (one, two):
+                runtime._moves.move = _counted(runtime._moves.move, taken)
+            async with one.worker(), two.worker():
+                item = Item("later", ItemKind.INPUT, {"content": "Later."}, "later")
+                await put(one, session.id, item)
+                await asyncio.sleep(1.0)
+            assert [each.id for each in await listed(one, session.id)] == ["later"]
+    assert 0 < taken[session.id] < 20
+
+
+def _counted(move, taken):
+    async def counted(session_id, **more):
+        taken[session_id] += 1
+        return await move(session_id, **more)
+
+    return counted

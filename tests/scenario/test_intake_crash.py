@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
+from everhold.agents.agent import Agent
 from everhold.core.graph import text
 from everhold.core.intake import ItemState
-from everhold.drive.agent.agent import Agent
 from everhold.ports.tool import tool
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import TTL, die, opened
+from tests.scenario.harness import TTL, die, opened
 from tests.scenario.talk import use
 
 

@@ -10,17 +10,18 @@ import pytest
 
 import everhold
 from everhold.core.codec import FORMAT
-from everhold.core.errors import AnswerConflict, DamagedGraph, InputConflict, KeyConflict
 from everhold.core.graph import text
 from everhold.core.intake import Cancel, ItemState
 from everhold.core.turn import TurnCancelled, TurnFailed
+from everhold.errors import AnswerConflict, DamagedGraph, InputConflict, KeyConflict
 from everhold.ports.store import Filter
 from everhold.stores.memory import MemoryStore
 from everhold.stores.postgres import PostgresStore, schema
-from everhold.stores.sqlite import SQLiteStore, file
+from everhold.stores.sqlite import SQLiteStore, database
 from everhold.testing.clock import ManualClock
+from everhold.testing.conformance.harness import due, orphans, ready
 from tests.postgres import fresh
-from tests.scenario.house import opened
+from tests.scenario.harness import opened
 from tests.scenario.talk import Scripted, use
 
 KINDS = ("memory", "sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres")))
@@ -72,7 +73,7 @@ async def under_way(runtime, name="chat", agent=looker):
     """A conversation whose turn waits for its model."""
     session = await runtime.session(agent, name)
     await session.send("Go.", id="first")
-    await runtime._drain.rest()
+    await runtime._mover.rest()
     return session
 
 
@@ -81,7 +82,7 @@ async def answered(runtime, session, *lines):
     for line in lines:
         (query, *_) = [query for query in (await runtime.status(session.id)).queries if query.kind == "llm"]
         await runtime.answer_many(session.id, {query.id: line})
-        await runtime._drain.rest()
+        await runtime._mover.rest()
 
 
 async def test_each_step_is_one_revision(again):
@@ -309,14 +310,14 @@ async def test_who_entered_a_turn_shares_its_end(how):
     async with opened() as runtime:
         session = await under_way(runtime)
         await session.enqueue("And this.", key="joined", at="after_work")
-        await runtime._drain.rest()
+        await runtime._mover.rest()
         await answered(runtime, session, use("look", what="x"))
         await session.enqueue("And then?", key="later")
         if how == "failed":
             await answered(runtime, session, RuntimeError("the model is away"))
         else:
             await session.command("cancel_turn", key="c", reason="enough")
-            await runtime._drain.rest()
+            await runtime._mover.rest()
         (settled,) = await session.turns()
         assert isinstance(settled.outcome, TurnFailed if how == "failed" else TurnCancelled)
         assert (settled.input, settled.taken) == ("first", ["joined"])
@@ -330,10 +331,14 @@ async def test_a_new_store_is_empty_and_of_the_present_format(again):
     """S54, S69, S71: Nothing waits in it, nobody has to be seen to, and its format is the one of the last migration."""
     store = again()
     await store.open()
-    formats = {"MemoryStore": FORMAT, "SQLiteStore": len(file.migrations()), "PostgresStore": len(schema.migrations())}
+    formats = {
+        "MemoryStore": FORMAT,
+        "SQLiteStore": len(database.migrations()),
+        "PostgresStore": len(schema.migrations()),
+    }
     assert store.stats()["format"] == formats[type(store).__name__]
-    assert await store.list(Filter()) == await store.ready(9) == await store.due(1e12, 9) == []
-    assert (await store.next_due(), await store.next_duty(), await store.orphans(set())) == (None, None, [])
+    assert await store.list(Filter()) == await ready(store, 9) == await due(store, 1e12, 9) == []
+    assert (await store.next_due(), await store.next_duty(), await orphans(store, set())) == (None, None, [])
     assert await store.inbox(kind=None, to=None, limit=9) == await store.verify() == []
     await store.close()
 

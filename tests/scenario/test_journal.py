@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import QueryClosed
+from everhold.errors import QueryClosed
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import ids, moved, opened, prompts, rows
+from tests.scenario.harness import ids, moved, opened, prompts, rows
 
 
 @everhold.program

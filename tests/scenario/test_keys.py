@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import BadArguments, BadSetting, BadValue, KeyConflict
-from tests.scenario.house import ids, opened
+from everhold.errors import BadArguments, BadSetting, BadValue, KeyConflict, KeyDeleted
+from everhold.schedules.action import Done, Start
+from tests.scenario.harness import ids, opened
 
 
 @everhold.program
@@ -94,7 +95,7 @@ async def test_a_deleted_session_gives_its_key_back():
     async with opened() as runtime:
         first = await runtime.start(refund(order="7"), key="k")
         await runtime.delete(first.session_id)
-        second = await runtime.start(refund(order="8"), key="k")
+        second = await runtime.start(refund(order="8"), key="k", again=True)
         assert second.session_id != first.session_id
 
 
@@ -173,3 +174,117 @@ async def test_listing_by_state_program_and_age():
         assert await runtime.sessions(state=["completed", "failed"]) == []
         with pytest.raises(everhold.EverholdError, match="asleep"):
             await runtime.sessions(state="asleep")
+
+
+# ---- keys of deleted sessions
+
+AGENT = everhold.Agent(name="keeper", instructions="Answer.")
+
+
+async def _ended(runtime, key):
+    one = await runtime.start(other(order="7"), key=key)
+    await runtime.answer(one.session_id, "late")
+    return one.session_id
+
+
+WAYS = {
+    "start": lambda runtime, key, **more: runtime.start(other(order="7"), key=key, **more),
+    "start, other arguments": lambda runtime, key, **more: runtime.start(other(order="8"), key=key, **more),
+    "start, by name": lambda runtime, key, **more: runtime.start(
+        "shop:gone", args={}, unchecked=True, key=key, wait=0, **more
+    ),
+    "run": lambda runtime, key, **more: _run(runtime, key, **more),
+    "fork": lambda runtime, key, **more: _fork(runtime, key, **more),
+    "conversation, fork": lambda runtime, key, **more: _fork_talk(runtime, key, **more),
+    "conversation": lambda runtime, key, **more: runtime.session(AGENT, key, **more),
+}
+
+
+async def _run(runtime, key, **more):
+    with pytest.raises(everhold.Waiting):
+        await runtime.run(other(order="7"), key=key, **more)
+
+
+async def _fork_talk(runtime, key, **more):
+    await (await runtime.session(AGENT, "talk")).fork(key=key, **more)
+
+
+async def _fork(runtime, key, **more):
+    origin = await runtime.start(other(order="9"), key="origin")
+    await runtime.fork(origin.session_id, key=key, **more)
+
+
+@pytest.mark.parametrize("removed", ["delete", "sweep"])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+async def test_the_key_of_a_deleted_session_begins_a_new_one_only_where_that_is_said(way, removed, tmp_path):
+    """Also after a restart; the error names the key and the session that had it, and nothing is begun."""
+    async with opened(tmp_path, replay=False) as runtime:
+        old = await _ended(runtime, "k")
+        await (runtime.delete(old) if removed == "delete" else runtime.sweep(older_than=0))
+    async with opened(tmp_path, replay=False) as runtime:
+        for _ in range(2):
+            with pytest.raises(KeyDeleted) as refused:
+                await way(runtime, "k")
+            assert (refused.value.code, refused.value.key, refused.value.session_id) == ("key_deleted", "k", old)
+            assert "again=True" in refused.value.hint and "--again" in refused.value.hint
+            assert await runtime.store.find("k") is None
+        await way(runtime, "k", again=True)
+        new = await runtime.store.find("k")
+        assert new not in (None, old)
+
+
+async def test_a_key_that_is_used_anew_is_the_key_of_the_new_session():
+    """Starting once more goes on with it, whether `again` is said or not; deleted, it is refused as before."""
+    async with opened() as runtime:
+        await runtime.delete(await _ended(runtime, "k"))
+        new = await runtime.start(other(order="7"), key="k", again=True)
+        for again in (False, True):
+            assert (await runtime.start(other(order="7"), key="k", again=again)).session_id == new.session_id
+            with pytest.raises(KeyConflict):
+                await runtime.start(other(order="8"), key="k", again=again)
+            with pytest.raises(KeyConflict):
+                await runtime.fork(new.session_id, key="k", again=again)
+        await runtime.answer(new.session_id, "late")
+        await runtime.delete(new.session_id)
+        with pytest.raises(KeyDeleted) as refused:
+            await runtime.start(other(order="7"), key="k")
+        assert refused.value.session_id == new.session_id
+
+
+async def test_again_without_a_deleted_session_is_an_ordinary_start():
+    async with opened() as runtime:
+        one = await runtime.start(other(order="7"), key="k", again=True)
+        assert (await runtime.start(other(order="7"), key="k")).session_id == one.session_id
+
+
+async def test_processes_that_use_a_deleted_key_at_once_have_one_session(tmp_path):
+    async with opened(tmp_path, replay=False) as one, opened(tmp_path, replay=False) as two:
+        await one.delete(await _ended(one, "k"))
+        starts = [runtime.start(other(order="7"), key="k", again=True) for runtime in (one, two) * 3]
+        assert len({status.session_id for status in await asyncio.gather(*starts)}) == 1
+
+
+async def test_an_event_whose_session_was_deleted_starts_nothing_again():
+    """A handover that is tried again after its session has ended and is gone was done."""
+    async with opened() as runtime:
+        deed = Start(other.ref, args={"order": "7"})
+        house = runtime._hands
+        first = await house.do(deed, "event-7", {}, {})
+        await runtime.answer(first.session_id, "late")
+        await runtime.delete(first.session_id)
+        assert await house.do(deed, "event-7", {}, {}) == Done(first.session_id, False)
+        assert await runtime.sessions() == []
+
+
+def test_scripts_say_it_too(tmp_path):
+    place = tmp_path / "app.db"
+    assert everhold.run(other(order="7"), key="k", llm=["late"], database=place) == "late"
+    with everhold.open_blocking(place) as runtime:
+        runtime.delete(runtime.sessions()[0].session_id)
+        with pytest.raises(KeyDeleted):
+            runtime.start(other(order="7"), key="k")
+        with pytest.raises(KeyDeleted):
+            runtime.session(AGENT, "k")
+    with pytest.raises(KeyDeleted):
+        everhold.run(other(order="7"), key="k", llm=["late"], database=place)
+    assert everhold.run(other(order="7"), key="k", llm=["soon"], database=place, again=True) == "soon"

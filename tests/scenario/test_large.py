@@ -6,9 +6,9 @@ import time
 import pytest
 
 import everhold
+from everhold.schedules import Feed
 from everhold.stores.sqlite import SQLiteStore
-from everhold.timetable import Feed
-from tests.scenario.house import Rows, opened
+from tests.scenario.harness import Rows, opened
 
 MANY = 10_000
 
@@ -124,7 +124,7 @@ async def fill(path, count):
 
 async def looks(runtime, store):
     """What a look at the house costs, and the house's other small questions."""
-    caretaker, listed = runtime._caretaker, [info.session_id for info in await runtime.sessions(limit=1000)]
+    caretaker, listed = runtime._reconciler, [info.session_id for info in await runtime.sessions(limit=1000)]
     last, first = listed[0], listed[-10]
     acts = {
         "a look": caretaker.move,
@@ -156,7 +156,7 @@ async def test_a_look_costs_the_same_however_many_sessions_wait(tmp_path):
         await fill(path, count)
         store = Rows(path)
         async with opened(on=store, replay=False, recover=False) as runtime:
-            await runtime._caretaker.move()
+            await runtime._reconciler.move()
             costs.append(await looks(runtime, store))
     few, many = costs
     assert {name: many[name] for name in few if many[name] > 1.2 * few[name] + 20} == {}

@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 import everhold
-from everhold.core.errors import Diverged, UnknownProgram
-from everhold.drive.live import rebuild
-from everhold.packages.trust import trust
+from everhold.engine.live_session import rebuild
+from everhold.errors import Diverged, UnknownProgram
+from everhold.packages.lua.trust import trust
 from everhold.ports.store import Filter
 from everhold.programs.lua.execution import LuaExecution
 from everhold.programs.lua.program import LuaProgram
-from tests.scenario.house import opened, prompts
+from tests.scenario.harness import opened, prompts
+
+pytestmark = pytest.mark.process
 
 STORY = """local M = {}
 function M.run(ctx)

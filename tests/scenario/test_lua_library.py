@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from everhold.packages.trust import trust
+from everhold.packages.lua.trust import trust
 from everhold.programs.lua.program import LuaProgram
-from tests.scenario.house import opened
+from tests.scenario.harness import opened
 from tests.unit.programs.lua import test_cards as cards
 from tests.unit.programs.lua import test_numbers as numbers
 from tests.unit.programs.lua import test_text as text
-from tests.unit.programs.lua.library_house import Library
+from tests.unit.programs.lua.library_harness import Library
+
+pytestmark = pytest.mark.process
 
 NUMBERS = [
     "alc.math.mean({1, 2, 4})",

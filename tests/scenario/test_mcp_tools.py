@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from everhold.core.errors import AnswerFailed, AnswerRefused, BadArguments, ToolServerFailed
+from everhold.agents.agent import Agent
 from everhold.core.schema import read
 from everhold.core.turn import TurnCancelled
-from everhold.drive.agent.agent import Agent
-from everhold.plugins import stranger
+from everhold.errors import AnswerFailed, AnswerRefused, BadArguments, ToolServerFailed
+from everhold.plugins import sanitize
 from everhold.plugins.mcp import McpServer
-from everhold.ports.source import Offer
 from everhold.ports.tool import tool
+from everhold.ports.tool_source import Offer
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import die, dying, opened, rows
+from tests.scenario.harness import die, dying, opened, rows
 from tests.scenario.talk import Scripted, told, use, uses
 from tests.warm import start
 
@@ -86,6 +86,7 @@ class Told(Scripted):
 # ---- using them
 
 
+@pytest.mark.process
 async def test_tools_of_a_server_on_pipes(tmp_path):
     """They are offered under the server's name, called like any others, and their texts are joined."""
     calls = uses(("mcp__test__echo", {"text": "hi"}), ("mcp__test__write", {"text": "x"}))
@@ -95,6 +96,7 @@ async def test_tools_of_a_server_on_pipes(tmp_path):
     assert model.tools[0]["mcp__test__echo"]["input_schema"]["required"] == ["text"]
 
 
+@pytest.mark.process
 async def test_tools_of_a_server_at_an_address(tmp_path):
     """The same over HTTP."""
     with at_an_address(tmp_path) as (url, _):
@@ -102,6 +104,7 @@ async def test_tools_of_a_server_at_an_address(tmp_path):
     assert results == ["you said hi"]
 
 
+@pytest.mark.process
 async def test_inputs_are_checked_before_they_are_sent(tmp_path):
     """By the schema that the server gave."""
     results, _ = await talk(server(tmp_path), use("mcp__test__echo", text=7))
@@ -109,6 +112,7 @@ async def test_inputs_are_checked_before_they_are_sent(tmp_path):
     assert done(tmp_path) == ["started"]
 
 
+@pytest.mark.process
 async def test_errors_and_pictures(tmp_path):
     """What a server calls an error is one; a picture is shown as a picture."""
     results, _ = await talk(server(tmp_path), uses(("mcp__test__fail", {}), ("mcp__test__picture", {})))
@@ -116,6 +120,7 @@ async def test_errors_and_pictures(tmp_path):
     assert [block["type"] for block in results[1]] == ["text", "image"]
 
 
+@pytest.mark.process
 async def test_the_environment_of_a_server(tmp_path, monkeypatch):
     """It has what it was given and what every program needs, and none of our secrets."""
     monkeypatch.setenv("SECRET_KEY", "x")
@@ -123,6 +128,7 @@ async def test_the_environment_of_a_server(tmp_path, monkeypatch):
     assert '"GIVEN"' in results[0] and '"PATH"' in results[0] and "SECRET_KEY" not in results[0]
 
 
+@pytest.mark.process
 async def test_the_agents_own_tools_keep_their_names(tmp_path):
     """A server cannot take the name of a tool that the agent has."""
 
@@ -138,6 +144,7 @@ async def test_the_agents_own_tools_keep_their_names(tmp_path):
 # ---- what they offer
 
 
+@pytest.mark.process
 async def test_read_only_tools_are_known_as_such(tmp_path):
     """What a server says of a tool decides what happens to a call whose outcome is unknown."""
     source = server(tmp_path)
@@ -147,6 +154,7 @@ async def test_read_only_tools_are_known_as_such(tmp_path):
     assert not found["write"].read_only and found["write"].rerun == "ask"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("options", [["--many", "300"], ["--many", "300", "--page", "7"]])
 async def test_a_server_lists_so_many(tmp_path, options):
     """At most 256, in however many pages."""
@@ -155,6 +163,7 @@ async def test_a_server_lists_so_many(tmp_path, options):
     await source.close()
 
 
+@pytest.mark.process
 async def test_pages_that_never_end(tmp_path):
     """A cursor that comes again ends the list."""
     source = server(tmp_path, "--page", "3", "--loop")
@@ -165,8 +174,8 @@ async def test_pages_that_never_end(tmp_path):
 
 def test_names_as_models_may_know_them():
     """Other characters become underscores; long names stay different."""
-    assert stranger.named("My server!", "die quietly/again") == "mcp__My_server__die_quietly_again"
-    long = [stranger.named("server", "x" * 70 + end) for end in "ab"]
+    assert sanitize.named("My server!", "die quietly/again") == "mcp__My_server__die_quietly_again"
+    long = [sanitize.named("server", "x" * 70 + end) for end in "ab"]
     assert [len(name) for name in long] == [64, 64] and long[0] != long[1]
 
 
@@ -198,16 +207,17 @@ def test_a_strangers_schema_breaks_nothing(part):
 def test_a_schema_that_is_too_much():
     """A model is told nothing of one that is too long, or none at all."""
     long = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(2000)}}
-    assert stranger.bounded(long, "t") == {"type": "object"} == stranger.bounded([], "t")
+    assert sanitize.bounded(long, "t") == {"type": "object"} == sanitize.bounded([], "t")
     nested = {"type": "object"}
     for _ in range(50):
         nested = {"type": "object", "properties": {"a": nested}}
-    assert str(stranger.checked(nested)).count("properties") <= 9
+    assert str(sanitize.checked(nested)).count("properties") <= 9
     closed = {"type": "object", "properties": {}, "additionalProperties": False}
-    assert stranger.checked(closed) == closed
-    assert "additionalProperties" not in stranger.checked({**closed, "anyOf": []})
+    assert sanitize.checked(closed) == closed
+    assert "additionalProperties" not in sanitize.checked({**closed, "anyOf": []})
 
 
+@pytest.mark.process
 async def test_what_is_offered_is_asked_once_a_turn_and_kept_once(tmp_path):
     """Row 2: a tool that comes is there in the next turn; an offer that stays the same is not stored again."""
     model = Told("One.", "Two.", "Three.")
@@ -224,6 +234,7 @@ async def test_what_is_offered_is_asked_once_a_turn_and_kept_once(tmp_path):
     assert ["mcp__test__extra" in told_of for told_of in model.tools] == [False, False, True]
 
 
+@pytest.mark.process
 async def test_a_replay_reaches_no_server(tmp_path):
     """Row 2: what was offered and called comes from the journal, in a process that cannot reach the server."""
     model = Told(use("mcp__test__echo", text="hi"), "Done.")
@@ -243,6 +254,7 @@ async def test_a_replay_reaches_no_server(tmp_path):
 # ---- what goes wrong
 
 
+@pytest.mark.process
 async def test_a_server_that_dies_in_a_call(tmp_path):
     """The model is told, and not told that it did not happen; the next call finds it alive."""
     results, _ = await talk(server(tmp_path), use("mcp__test__die"), use("mcp__test__echo", text="hi"))
@@ -251,12 +263,14 @@ async def test_a_server_that_dies_in_a_call(tmp_path):
     assert results[1] == "you said hi" and done(tmp_path).count("started") == 2
 
 
+@pytest.mark.process
 async def test_what_only_reads_is_called_again(tmp_path):
     """A lost call that does no harm is sent once more, to the server as it starts again."""
     results, _ = await talk(server(tmp_path), use("mcp__test__die_quietly_again"))
     assert results == ["alive again"]
 
 
+@pytest.mark.process
 async def test_a_server_that_does_not_start(tmp_path):
     """The turn goes on without its tools; the model is told why, with the server's last words."""
     (tmp_path / "broken").touch()
@@ -265,6 +279,7 @@ async def test_a_server_that_does_not_start(tmp_path):
     assert "the tool server 'test' failed: " in model.systems[0] and "the server is broken" in model.systems[0]
 
 
+@pytest.mark.process
 async def test_a_command_that_is_not_there():
     """The same."""
     _, model = await talk(McpServer("none", command=["/nowhere/at-all"]), "Sorry.")
@@ -277,6 +292,7 @@ async def test_an_address_where_nobody_is():
     assert "the tool server 'none' failed" in model.systems[0]
 
 
+@pytest.mark.process
 async def test_a_server_that_says_nothing(tmp_path):
     """It has so long to be ready."""
     (tmp_path / "mute").touch()
@@ -286,6 +302,7 @@ async def test_a_server_that_says_nothing(tmp_path):
         await source.offered()
 
 
+@pytest.mark.process
 async def test_a_failed_listing_keeps_what_was_offered(tmp_path):
     """Row 2: the tools stay, so that the model can try; a call says that the server cannot be reached."""
     with at_an_address(tmp_path) as (url, process):
@@ -307,6 +324,7 @@ async def test_a_failed_listing_keeps_what_was_offered(tmp_path):
     assert "mcp__web__echo" in model.tools[-1] and "the tool server 'web' failed" in model.systems[-1]
 
 
+@pytest.mark.process
 async def test_waiting_longer_after_each_failure(tmp_path):
     """Row 2: a server that failed is not tried again at once, then after 0.5 s, 1 s, … at most 30."""
     (tmp_path / "broken").touch()
@@ -330,13 +348,19 @@ async def failing(line):
     return await line._connected()
 
 
+@pytest.mark.process
 async def test_a_call_that_takes_too_long(tmp_path):
     """It is given up after its time, and the server can be used again."""
-    source = server(tmp_path, timeout=2.0)
-    results, _ = await talk(source, use("mcp__test__stall"), use("mcp__test__echo", text="hi"))
-    assert results == ["Error: mcp__test__stall took longer than 2.0 s", "you said hi"]
+    for timeout in (2.0, 20.0):  # a busy machine may need more for the second call
+        source = server(tmp_path, timeout=timeout)
+        (stalled, said), _ = await talk(source, use("mcp__test__stall"), use("mcp__test__echo", text="hi"))
+        assert stalled == f"Error: mcp__test__stall took longer than {timeout} s"
+        if said == "you said hi":
+            return
+    raise AssertionError(said)
 
 
+@pytest.mark.process
 async def test_a_call_is_cancelled_with_its_turn(tmp_path):
     """The server is told that nobody waits any more."""
     agent = Agent(instructions="You help.", tools=[server(tmp_path)], name="mcp-user")
@@ -356,6 +380,7 @@ async def test_a_call_is_cancelled_with_its_turn(tmp_path):
     assert "stall was cancelled" in done(tmp_path)
 
 
+@pytest.mark.process
 async def test_a_call_whose_process_died_is_a_persons_to_decide(tmp_path):
     """Killed in the middle of a call that may have been done, everhold asks before it is sent again."""
     clock, home = ManualClock(), tmp_path / "home"
@@ -376,6 +401,7 @@ async def test_a_call_whose_process_died_is_a_persons_to_decide(tmp_path):
     assert done(tmp_path).count("stall {}") == 1
 
 
+@pytest.mark.process
 async def test_an_unknown_tool_of_the_server(tmp_path):
     """What the server refuses is an error of the tool, not of the server."""
     source = server(tmp_path)

@@ -8,6 +8,8 @@ from everhold.packages.catalog import named
 from everhold.packages.settings import PACKAGES, home, settings
 from everhold.ports.program import REGISTRY
 
+pytestmark = pytest.mark.process
+
 DEBATE = """
 local words = require("words")
 local M = { meta = { name = "debate", description = "Debates." } }
@@ -26,7 +28,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home" / "share"))
     monkeypatch.delenv("EVERHOLD_DATABASE_URL", raising=False)
-    loaded = (str(tmp_path.parent), "everhold.fronts.")
+    loaded = (str(tmp_path.parent), "everhold.cli.", "everhold.mcp.")
     for key in [key for key in REGISTRY if key[0].startswith(loaded)]:  # what other tests have loaded
         monkeypatch.delitem(REGISTRY, key)
     root = tmp_path / "project"

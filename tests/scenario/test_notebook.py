@@ -31,6 +31,7 @@ async with everhold.open("sqlite:///nb.db") as runtime:
 ]
 
 
+@pytest.mark.process
 @pytest.mark.timeout(600)
 def test_a_notebook(tmp_path):
     """Run, wait, answer and go on, blocking and with await, cell by cell."""

@@ -2,12 +2,12 @@
 
 import pytest
 
-from everhold.core.errors import BadArguments
+from everhold.agents.agent import Agent
+from everhold.agents.tool_selection import Offer
 from everhold.core.turn import TurnFailed
-from everhold.drive.agent.agent import Agent
-from everhold.drive.agent.offer import Offer
+from everhold.errors import BadArguments
 from everhold.ports.tool import Tool, tool
-from tests.scenario.house import opened
+from tests.scenario.harness import opened
 from tests.scenario.talk import Scripted, told, use
 
 

@@ -7,12 +7,12 @@ import pytest
 
 import everhold
 from everhold import open_blocking
-from everhold.answerers import Command
-from everhold.core.errors import BadSetting
+from everhold.errors import BadSetting
+from everhold.models import Command
+from everhold.notify import ByCommand, new_secret
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
-from everhold.telling import ByCommand, new_secret
-from tests.scenario.house import opened
+from tests.scenario.harness import opened
 
 PATIENCE = 60
 
@@ -45,7 +45,7 @@ async def until(true):
 
 @pytest.mark.parametrize("where", ["memory", "sqlite"])
 async def test_a_question_is_told_as_soon_as_it_is_asked(tmp_path, where):
-    """Without waiting for the caretaker's next round: its time does not pass here."""
+    """Without waiting for the next look: its time does not pass here."""
     told = Told()
     async with opened(None if where == "memory" else tmp_path, tell=[told]) as runtime:
         status = await runtime.start(asking())
@@ -170,6 +170,7 @@ def settings(tmp_path, text):
     (tmp_path / "everhold.toml").write_text(text)
 
 
+@pytest.mark.process
 async def test_tellers_stand_in_the_settings_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings(
@@ -246,6 +247,7 @@ def test_what_tells_nobody_is_refused():
 # Workers
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("way", ["once", "run"])
 async def test_a_worker_tells_and_sweeps(tmp_path, monkeypatch, way):
     """As the settings say, though its runtime was opened to move nothing by itself."""

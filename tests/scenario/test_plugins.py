@@ -8,13 +8,12 @@ import pytest
 from msgspec import to_builtins
 
 from everhold import hooks
-from everhold.core.errors import AnswerConflict, BadArguments, PluginFailed, UnknownPlugin, UnknownProgram
+from everhold.agents.agent import Agent
 from everhold.core.graph import INITIAL, NodeKind, text
 from everhold.core.query import Kind, Usage
 from everhold.core.tool import Confirm, Deny, Later
 from everhold.core.turn import Answered, Settled, TurnAborted
-from everhold.drive.agent.agent import Agent
-from everhold.drive.deed import Feed
+from everhold.errors import AnswerConflict, BadArguments, PluginFailed, UnknownPlugin, UnknownProgram
 from everhold.hooks import (
     Abort,
     AddMessages,
@@ -29,12 +28,13 @@ from everhold.hooks import (
     SetOptions,
     Show,
 )
-from everhold.ports.said import Said
+from everhold.ports.answer import Said
 from everhold.ports.tool import tool
-from everhold.programs.python import PythonHost
+from everhold.programs.python.execution import PythonHost
+from everhold.schedules.action import Feed
 from everhold.testing.clock import ManualClock
 from everhold.testing.crash import crash_everywhere
-from tests.scenario.house import opened, rows
+from tests.scenario.harness import opened, rows
 from tests.scenario.talk import Scripted, told, use, uses
 
 RAN = []

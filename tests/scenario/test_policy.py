@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from everhold.core.errors import AnswerConflict, AnswerRefused, BadArguments, Diverged, TurnWaiting
+from everhold.agents.agent import Agent
+from everhold.agents.tool_policy import inherited
 from everhold.core.query import Kind
 from everhold.core.tool import Allow, Confirm, Deny, digest
 from everhold.core.turn import Answered
-from everhold.drive.agent.agent import Agent
-from everhold.drive.agent.policy import inherited
+from everhold.errors import AnswerConflict, AnswerRefused, BadArguments, Diverged, TurnWaiting
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import again, die, dying, opened
+from tests.scenario.harness import again, die, dying, opened
 from tests.scenario.talk import Scripted, told, use, uses
 
 
@@ -236,6 +236,9 @@ async def test_calls_that_wait_for_a_person_take_up_no_place():
     async with opened(llm=model) as runtime:
         session, turn = await asked(runtime, one_at_a_time)
         while turn.waiting:
+            while runtime._sessions.jobs:  # what is decided at the same time
+                await asyncio.sleep(0)
+            turn = await session.turn(turn.input_id)
             assert len(turn.queries) > 1 or world.paid
             await runtime.answer(turn.queries[0], True)
             turn = await session.turn(turn.input_id)

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 import everhold
-from everhold.core.errors import SessionExists
+from everhold.errors import SessionExists
 from everhold.runtime import Runtime
 from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
@@ -239,3 +239,32 @@ async def test_a_cold_resume_after_a_restart_reads_what_a_young_session_reads(po
             assert [query.prompt for query in status.queries] == ["question 2"]
             read.append(sum(len(record.deliveries) for record in found))
     assert read[0] == read[1] < 12
+
+
+async def test_workers_do_not_pass_on_what_cannot_enter(postgres):
+    """Each is notified of what the other releases: input that waits for the end of a turn is left in peace."""
+    url, moves = fresh(postgres), 0
+    agent = everhold.Agent(instructions="Go.", name="postgres_stuck")
+    async with Runtime(PostgresStore(url), llm=None) as runtime:
+        session = await runtime.session(agent, "chat")
+        await session.send("Go.", id="first")
+
+    def counted(move):
+        async def count(session_id, **more):
+            nonlocal moves
+            moves += 1
+            return await move(session_id, **more)
+
+        return count
+
+    async with (
+        Runtime(PostgresStore(url), llm=None, recover=False) as one,
+        Runtime(PostgresStore(url), llm=None, recover=False) as two,
+    ):
+        for runtime in (one, two):
+            runtime._moves.move = counted(runtime._moves.move)
+        async with one.worker(), two.worker():
+            await (await one.session(agent, "chat")).enqueue("Later.", key="later")
+            await asyncio.sleep(1.5)
+            assert [item.id for item in await (await two.session(agent, "chat")).intake()] == ["later"]
+    assert 0 < moves < 20

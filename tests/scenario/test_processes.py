@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import AnswerConflict, ReadOnlyStore, StoreBusy, StoreFull, StoreUnavailable
-from tests.scenario.house import ids, opened, prompts, rows
+from everhold.errors import AnswerConflict, ReadOnlyStore, StoreBusy, StoreFull, StoreUnavailable
+from tests.scenario.harness import ids, opened, prompts, rows
 
 
 @everhold.program
@@ -173,9 +173,9 @@ async def test_a_refused_commit_drops_the_live_execution():
         commit = runtime.store.commit
 
         async def full(change, fence):
-            raise everhold.core.errors.StoreFull("here")
+            raise everhold.errors.StoreFull("here")
 
-        runtime.store.commit = full
+        runtime.store.commit, runtime.store.commit_now = full, lambda change, fence: False
         with pytest.raises(everhold.EverholdError):
             await runtime.answer(status.queries[0], "lost")
         runtime.store.commit = commit
@@ -186,7 +186,7 @@ async def test_a_refused_commit_drops_the_live_execution():
 
 async def test_an_interrupt_in_the_middle_of_a_step():
     """Ctrl-C goes up; nothing is committed, and the session is as it was."""
-    from everhold.programs.python import PythonExecution
+    from everhold.programs.python.execution import PythonExecution
 
     async with opened() as runtime:
         status = await runtime.start(story(lines=2))

@@ -53,6 +53,7 @@ async def test_import_counts_both_its_looks_at_the_file(tmp_path: Path, heard: H
     assert heard.rises_to_the_end(within=0.05)  # the last line of the file belongs to no session
 
 
+@pytest.mark.process
 async def test_check_tells_of_each_session_of_a_database_and_of_a_file(tmp_path: Path, heard: Heard) -> None:
     async with everhold.open(tmp_path / "app.db") as runtime:
         for _ in range(3):

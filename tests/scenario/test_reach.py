@@ -5,18 +5,18 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import BadArguments, BadValue, ForeignCall, KeyConflict, NotAllowed
+from everhold.agents.agent import Agent
 from everhold.core.query import Usage
 from everhold.core.tool import Window
 from everhold.core.turn import Answered
-from everhold.drive.agent.agent import Agent
+from everhold.errors import BadArguments, BadValue, ForeignCall, KeyConflict, NotAllowed
 from everhold.hooks import AddMessages, Plugin
-from everhold.ports.said import Said
+from everhold.ports.answer import Said
 from everhold.ports.tool import ToolContext, tool
-from everhold.ports.work import Sessions, Values
+from everhold.ports.tool_services import Sessions, Values
 from everhold.testing.clock import ManualClock
 from everhold.testing.crash import crash_everywhere
-from tests.scenario.house import die, dying, opened
+from tests.scenario.harness import die, dying, opened
 from tests.scenario.talk import Scripted, told, use, uses
 
 seen = []

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import BadStep, Diverged
+from everhold.agents.agent import Agent
 from everhold.core.journal import restart_of
-from everhold.drive.agent.agent import Agent
+from everhold.errors import BadStep, Diverged
 from everhold.ports.program import REGISTRY
 from everhold.ports.store import BEGUN, Change
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import moved, opened, prompts, store
+from tests.scenario.harness import moved, opened, prompts, store
 from tests.scenario.talk import Scripted, use
 
 seen = []
@@ -750,6 +750,7 @@ async def test_export_and_import_across_a_restart(tmp_path):
             assert len((await answered(other, await other.status(session.session_id), 5)).result) == 9
 
 
+@pytest.mark.process
 async def test_the_arguments_of_a_restart_are_redacted_like_the_answers_that_they_are_made_from(tmp_path):
     """Such a file can be checked."""
     async with opened() as runtime:

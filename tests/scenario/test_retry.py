@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import IllegalMove
+from everhold.errors import IllegalMove
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import opened, prompts, rows
+from tests.scenario.harness import opened, prompts, rows
 
 done = []
 
@@ -50,6 +50,8 @@ async def test_retry_goes_on_from_the_last_answer():
         async with await other(runtime) as mended:
             status = await mended.retry(status.session_id)
             assert prompts(status) == ["third"]
+            notes = (await rows(mended, status.session_id))[-1].notes
+            assert (notes.retry, notes.fired) == (True, False)
             assert (await mended.answer(status.queries[0], "3")).result == ["1", "2", "3"]
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 import everhold
-from everhold.core.errors import BadValue, SessionEnded
+from everhold.errors import BadValue, SessionEnded
 from everhold.ports.program import REGISTRY
-from tests.scenario.house import opened, rows
+from tests.scenario.harness import opened, rows
 
 
 @everhold.program

@@ -7,7 +7,7 @@ import pytest
 
 import everhold
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import opened, rows
+from tests.scenario.harness import opened, rows
 
 
 @everhold.program
@@ -91,7 +91,7 @@ async def test_when_a_session_counts_as_idle(idle, moved, gone):
 
 
 async def test_a_busy_runtime_lets_go_of_idle_sessions():
-    """The caretaker does it while the runtime is open."""
+    """Reconciliation does it while the runtime is open."""
     clock = ManualClock()
     async with opened(clock=clock, idle=100) as runtime:
         await runtime.start(talks())

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from everhold.core.errors import BadSkill
-from everhold.drive.agent.agent import Agent
-from everhold.drive.agent.skills import skills_of
-from tests.scenario.house import opened
+from everhold.agents.agent import Agent
+from everhold.agents.skills import skills_of
+from everhold.errors import BadSkill
+from tests.scenario.harness import opened
 from tests.scenario.talk import Scripted, told, uses
 
 FRONT = "---\nname: {name}\ndescription: {description}\n---\n"

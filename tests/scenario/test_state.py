@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import everhold
-from tests.scenario.house import opened, rows
+from tests.scenario.harness import opened, rows
 
 
 @everhold.program

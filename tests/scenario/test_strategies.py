@@ -7,7 +7,7 @@ import pytest
 from everhold.core.status import Finished, Paused
 from everhold.packages.strategies import NAMES, strategies, strategy
 from everhold.testing import crash_everywhere
-from tests.scenario.house import opened
+from tests.scenario.harness import opened
 
 SAID = {
     "numbered list": "1. First way\n2. Second way\n3. Third way",

@@ -4,19 +4,19 @@ import asyncio
 
 import pytest
 
-from everhold.core.errors import BadArguments, TurnWaiting
+from everhold.agents import subagents as limits
+from everhold.agents.agent import Agent
+from everhold.agents.subagents import subagent
 from everhold.core.query import Usage
 from everhold.core.tool import Allow, Confirm, Deny
 from everhold.core.turn import Answered, TurnCancelled
-from everhold.drive.agent import subagents as limits
-from everhold.drive.agent.agent import Agent
-from everhold.drive.agent.subagents import subagent
+from everhold.errors import BadArguments, TurnWaiting
 from everhold.hooks import Contribute, Plugin
 from everhold.plugins.budget import Allowance
-from everhold.ports.said import Said
+from everhold.ports.answer import Said
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import die, dying, opened
+from tests.scenario.harness import die, dying, opened
 from tests.scenario.talk import told, use, uses
 
 done = []

@@ -4,7 +4,7 @@ import asyncio
 
 import everhold
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import moved, opened, prompts, rows
+from tests.scenario.harness import moved, opened, prompts, rows
 
 
 @everhold.program
@@ -63,10 +63,10 @@ async def test_a_timer_fires_although_somebody_looked_at_the_very_moment():
     async with opened(clock=clock, recover=False) as runtime:
         session_id = (await runtime.start(sleeper(10))).session_id
         clock.advance(10)
-        await runtime._caretaker.move()
+        await runtime._reconciler.move()
         assert (await runtime.status(session_id)).state == "paused"
         clock.advance(1)
-        await runtime._caretaker.move()
+        await runtime._reconciler.move()
         assert (await runtime.status(session_id)).result == 1011.0
 
 
@@ -196,7 +196,7 @@ async def test_sleeping_no_time_at_all():
 
 async def test_a_timer_of_a_program_that_is_not_here_starves_nobody(tmp_path):
     """Sessions that cannot move in this process do not keep the others from being looked at."""
-    from everhold.drive import caretaker
+    from everhold.engine import reconcile
     from everhold.ports.program import REGISTRY
 
     @everhold.program
@@ -205,7 +205,7 @@ async def test_a_timer_of_a_program_that_is_not_here_starves_nobody(tmp_path):
 
     clock = ManualClock(1000.0)
     async with opened(tmp_path, clock=clock) as runtime:
-        for _ in range(caretaker.AT_ONCE + 20):
+        for _ in range(reconcile.AT_ONCE + 20):
             await runtime.start(lost())
         session_id = (await runtime.start(sleeper(1))).session_id
     del REGISTRY[(lost.ref, 1)]

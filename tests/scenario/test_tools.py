@@ -8,16 +8,16 @@ from typing import Annotated, Literal, TypedDict
 
 import pytest
 
-from everhold.core.errors import AnswerConflict, BadArguments, UnknownQuery
+from everhold.agents.agent import Agent
 from everhold.core.message import Image, Picture, Text
 from everhold.core.query import Kind
 from everhold.core.tool import Confirm, Later
 from everhold.core.turn import Answered, TurnCancelled, TurnFailed
-from everhold.drive.agent.agent import Agent
-from everhold.ports.deltas import subscribe
+from everhold.errors import AnswerConflict, BadArguments, UnknownQuery
+from everhold.ports.stream import subscribe
 from everhold.ports.tool import ToolContext, tool
 from everhold.testing.clock import ManualClock
-from tests.scenario.house import die, dying, opened
+from tests.scenario.harness import die, dying, opened
 from tests.scenario.talk import Scripted, told, use, uses
 
 
@@ -419,7 +419,7 @@ async def slow() -> str:
 def slow_thread(context: ToolContext) -> str:
     """Never ends by itself."""
     while not context.cancelled:
-        world.in_thread.wait(0.01)
+        world.in_thread.wait(0.01)  # clock: a pause between two looks
     world.noticed.set()
     return ""
 
@@ -465,7 +465,7 @@ def patient(context: ToolContext) -> str:
     """Waits until nobody waits for it."""
     world.in_thread.set()
     while not context.cancelled:
-        world.noticed.wait(0.01)
+        world.noticed.wait(0.01)  # clock: a pause between two looks
     world.noticed.set()
     return "too late"
 

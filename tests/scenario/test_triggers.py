@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import (
+from everhold.errors import (
     BadArguments,
     BadValue,
     EventConflict,
@@ -18,15 +18,15 @@ from everhold.core.errors import (
     UnknownTrigger,
     UsageError,
 )
-from everhold.drive.deed import Start
-from everhold.drive.triggers import PATIENCE, REMEMBERED, TRIES
+from everhold.schedules import Feed
+from everhold.schedules.action import Start
+from everhold.schedules.trigger import PATIENCE, REMEMBERED, TRIES
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.answers import StandIns
 from everhold.testing.clock import ManualClock
-from everhold.testing.house import House, StillClock
-from everhold.timetable import Feed
-from tests.scenario.house import opened
+from everhold.testing.runtime import House, StillClock
+from tests.scenario.harness import opened
 
 
 @everhold.program
@@ -229,6 +229,7 @@ async def test_what_was_reserved_by_a_process_that_died_is_handed_over_by_anothe
         assert sorted(await results(house)) == ["shipped 7", "thanks for 5"]
         again = await house.emit("order.paid", {"order": "7", "amount": 5}, key="7")
         assert (again.new, states(again)) == (False, ["started", "started"])
+        await store.close()
 
 
 async def test_a_process_that_died_after_the_start_is_told_apart():

@@ -3,14 +3,14 @@
 import msgspec
 import pytest
 
-from everhold.core.errors import BadArguments, BadValue, SessionEnded, TurnStopped, TurnWaiting
+from everhold.agents.agent import Agent
 from everhold.core.graph import NodeKind, text
 from everhold.core.status import Raised
 from everhold.core.turn import Answered, MaxTurns, TurnCancelled, TurnFailed
-from everhold.drive.agent.agent import Agent
+from everhold.errors import BadArguments, BadValue, SessionEnded, TurnStopped, TurnWaiting
 from everhold.ports.tool import tool
 from everhold.testing.crash import crash_everywhere
-from tests.scenario.house import opened, rows
+from tests.scenario.harness import opened, rows
 from tests.scenario.talk import Scripted, told, use, uses
 
 
@@ -247,7 +247,7 @@ async def test_history_is_in_the_order_in_which_it_was_said():
 async def test_a_task_that_does_not_come_to_an_answer_fails():
     """Typed, not prose: the outcome is named (D16)."""
     async with opened(llm=Scripted({"text": ""}), replay=False) as runtime:
-        status = await runtime.start(three(task="Go."), wait=5)
+        status = await runtime.start(three(task="Go."), wait=60)
         assert isinstance(status.outcome, Raised) and status.outcome.kind == TurnStopped.code
         assert "failed" in status.outcome.error
 

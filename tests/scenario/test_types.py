@@ -9,8 +9,8 @@ import pydantic
 import pytest
 
 import everhold
-from everhold.core.errors import AnswerRefused, BadArguments
-from tests.scenario.house import opened, rows
+from everhold.errors import AnswerRefused, BadArguments
+from tests.scenario.harness import opened, rows
 
 
 @dataclass

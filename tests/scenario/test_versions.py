@@ -3,9 +3,9 @@
 import pytest
 
 import everhold
-from everhold.core.errors import VersionMissing
+from everhold.errors import VersionMissing
 from everhold.ports.program import REGISTRY
-from tests.scenario.house import opened, prompts, rows
+from tests.scenario.harness import opened, prompts, rows
 
 
 def edition(body, **options):
@@ -104,7 +104,7 @@ async def test_more_or_fewer_questions(after):
 
 
 async def test_a_timer_of_a_session_that_diverged_changes_nothing(caplog):
-    """The caretaker says it in the log, once, and goes on with the others."""
+    """The log says it once, and other sessions are moved."""
     from everhold.testing.clock import ManualClock
 
     def sleeps(question):
@@ -123,7 +123,7 @@ async def test_a_timer_of_a_session_that_diverged_changes_nothing(caplog):
         clock.advance(11)
         async with opened(on=runtime.store, clock=clock, replay=False, recover=False) as new:
             for _ in range(3):
-                await new._caretaker.move()
+                await new._reconciler.move()
             assert (await new.status(status.session_id)).state == "paused"
     assert len([line for line in caplog.messages if "cannot go on here" in line]) == 1
 

@@ -5,12 +5,11 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.drive.agent.agent import Agent
-from everhold.drive.withdrawn import Withdrawn
+from everhold.agents.agent import Agent
 from everhold.ports.tool import tool
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore
-from tests.scenario.house import opened
+from tests.scenario.harness import opened
 from tests.scenario.talk import Scripted, told, use
 
 PATIENCE = 60
@@ -86,13 +85,13 @@ async def test_what_is_wanted_goes_on():
     async with opened() as runtime:
         status = await runtime.start(lasts(), wait=0)
         await world.begun.wait()
-        looking = Withdrawn(runtime._sessions, runtime._dispatch)
-        await looking.look(0)
+        looking = runtime._reconciler
+        await looking._stop_withdrawn()
         (job,) = runtime._sessions.jobs[status.session_id].values()
         runtime._dispatch.doing.discard(job)
         runtime._sessions.store.load = None  # nothing is read for it
-        looking._next = 0
-        await looking.look(0)
+        looking._withdrawing = 0
+        await looking._stop_withdrawn()
         del runtime._sessions.store.load
         assert not job.cancelling()
         world.goes_on.set()
@@ -104,15 +103,19 @@ async def test_a_look_that_comes_too_early_is_made_up_for():
     async with opened() as runtime:
         status = await runtime.start(lasts(), wait=0)
         await world.begun.wait()
-        pokes = []
-        runtime._sessions.poke = lambda: pokes.append(1)
-        looking = Withdrawn(runtime._sessions, runtime._dispatch)
-        await looking.look(0)
-        looking._next = asyncio.get_running_loop().time() + 0.05
-        for _ in range(3):
-            await looking.look(0)
-        await asyncio.sleep(0.2)
+        pokes, looking = [], runtime._reconciler
+        looking.poke = lambda: pokes.append(1)
+        await looking._stop_withdrawn()
+        looking._withdrawing = asyncio.get_running_loop().time() + 3600
+        await looking._stop_withdrawn()
+        timer = looking._again
+        for _ in range(2):
+            await looking._stop_withdrawn()
+            assert looking._again is timer
+        assert (timer.when(), pokes) == (looking._withdrawing, [])
+        timer._run()
+        timer.cancel()
         assert pokes == [1]
-        runtime._sessions.poke = runtime._caretaker.poke
+        del looking.poke
         world.goes_on.set()
         assert (await runtime.wait(status.session_id, PATIENCE)).result == "done"

@@ -6,11 +6,11 @@ import datetime
 import pytest
 
 import everhold
-from everhold.drive import intake
-from everhold.drive.agent.agent import Agent
+from everhold.agents.agent import Agent
+from everhold.engine import reconcile
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore
-from tests.scenario.house import opened
+from tests.scenario.harness import opened
 from tests.scenario.talk import Scripted
 
 mine = Agent(name="mine")
@@ -33,7 +33,7 @@ def house(path, **options):
 
 async def test_conversations_of_others_hear_nothing_here(tmp_path, monkeypatch):
     """However many wait: they hide none of those that it works for."""
-    monkeypatch.setattr(intake, "LOOK", 2)
+    monkeypatch.setattr(reconcile, "AT_ONCE", 2)
     async with house(tmp_path) as runtime:
         others = [await runtime.session(other, f"other {n}") for n in range(5)]
         for session in others:
@@ -72,7 +72,7 @@ async def test_what_is_begun_of_others_is_left_to_them(tmp_path, how):
     async with opened(tmp_path, replay=False) as runtime:
         async with asyncio.timeout(60):
             while len(await runtime.sessions()) < 2:
-                runtime._caretaker.poke()
+                runtime._reconciler.poke()
                 runtime.clock.advance(1e9)
                 await asyncio.sleep(0.01)
 

@@ -5,15 +5,15 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.errors import BadSetting
 from everhold.core.intake import Intake
 from everhold.core.lease import Owner
+from everhold.errors import BadSetting
 from everhold.ports.store import NOBODY, Worker
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
 from everhold.workers import Limits
-from tests.scenario.house import TTL, opened, replayed
+from tests.scenario.harness import TTL, opened, replayed
 
 ELSEWHERE = Owner("elsewhere:1", "w-elsewhere")
 
@@ -158,14 +158,14 @@ async def test_workers_leave_alone_what_another_works_on():
             if as_worker:
                 assert await runtime.worker().once(within=0.1) == 1
             else:
-                assert not await runtime._caretaker.move()
+                assert not await runtime._reconciler.move()
             assert world.done == []
             clock.advance(TTL)
             if as_worker:
                 runtime = await _another(runtime)
                 assert await runtime.worker().once() == 0
             else:
-                assert await runtime._caretaker.move()
+                assert await runtime._reconciler.move()
                 await runtime.wait(id, 60)
             assert world.done.pop() == "a-0"
         assert taken.lease.generation + as_worker == (await lease(store, id)).generation
@@ -220,8 +220,8 @@ async def test_a_newer_version_is_left_to_others():
     told, looks = [], []
     older = Older(store, clock=clock, ttl=TTL, recover=False)
     async with older:
-        move = older._caretaker.move
-        older._caretaker.move = lambda: looks.append(1) or move()
+        move = older._reconciler.move
+        older._reconciler.move = lambda: looks.append(1) or move()
         async with older.worker(tell=told.append):
             await until(lambda: [one for one in told if one.event == "cannot"])
             before = len(looks)
@@ -338,7 +338,7 @@ async def test_a_timer_that_is_always_due_lets_an_answer_in():
     async def spins(ctx):
         question = asyncio.ensure_future(ctx.llm("enough?"))
         while not question.done():
-            await asyncio.wait([question], timeout=0.000001)
+            await asyncio.wait([question], timeout=0.000001)  # clock: a timer that is due at every look, however late
         return question.result()
 
     async with Runtime(MemoryStore(), recover=False) as runtime:
@@ -414,7 +414,7 @@ async def test_workers_do_not_all_reach_for_the_same():
         for other, share in ((f"{me}-after", ids[::2]), ("before", ids[1::2])):
             await store.beat(Worker(other, "elsewhere", 1, 1000.0))
             worker = runtime.worker(concurrency=2)
-            runtime._caretaker.living = (await runtime._dispatch.census()).living
+            runtime._reconciler.living = (await runtime._dispatch.census()).living
             assert sorted(worker._in_turn(ids)[:2]) == sorted(share)
             assert sorted(worker._in_turn(ids)) == sorted(ids)
             await store.release(other)
@@ -433,7 +433,7 @@ async def test_what_was_taken_over_is_not_kept_twice():
     world.gates["a-0"] = asyncio.Event()
     id = (await slow.start(chain(name="a", length=2), wait=0)).session_id
     await until(lambda: world.running)
-    await slow._caretaker.stop()
+    await slow._reconciler.stop()
     clock.advance(TTL + 1)  # it was not heard of for too long
     async with opened(on=store, clock=clock, recover=False) as runtime, runtime.worker():
         await until(lambda: len(world.running) == 2)
@@ -449,22 +449,23 @@ async def test_what_was_taken_over_is_not_kept_twice():
     await slow.close(grace=0)
 
 
+@pytest.mark.process
 async def test_leases_of_the_dead_are_released_at_once(tmp_path):
     """Whose process on this machine is gone holds nothing, however long its lease would live."""
     import os
     import subprocess
     import sys
 
-    from everhold.drive import alive
+    from everhold.engine import liveness
 
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     clock, store = ManualClock(), MemoryStore()
     (id,) = await begun(store, clock, chain(name="a", length=1))
-    dead = Worker("w-dead", alive.here(), ended.pid, 1000.0)
+    dead = Worker("w-dead", liveness.here(), ended.pid, 1000.0)
     await store.beat(dead)
-    await store.intake(id, lambda intake: intake.take(alive.owner(dead), "t", 1000.0))
-    assert alive.owner(dead).name == f"{os.uname().nodename}:{ended.pid}"
+    await store.intake(id, lambda intake: intake.take(liveness.owner(dead), "t", 1000.0))
+    assert liveness.owner(dead).name == f"{os.uname().nodename}:{ended.pid}"
     async with opened(on=store, clock=clock, recover=False) as runtime:
         assert await runtime.worker().once() == 0
         assert (await runtime.status(id)).result == ["a-0"]
@@ -478,10 +479,10 @@ async def test_the_long_dead_are_forgotten():
     await store.beat(Worker("w-dead", "elsewhere/", 1))
     async with opened(on=store, clock=clock, recover=False) as runtime:
         clock.advance(3600)
-        await runtime._caretaker.move()
+        await runtime._reconciler.move()
         assert [worker.id for worker in await store.workers()] == ["w-dead"]
         clock.advance(86400)
-        await runtime._caretaker.move()
+        await runtime._reconciler.move()
         assert await store.workers() == []
 
 
@@ -542,7 +543,10 @@ async def test_once_stops_when_its_time_is_over():
     clock, store = ManualClock(), MemoryStore()
     await begun(store, clock, chain(name="endless", length=10**6))
     async with opened(on=store, clock=clock, recover=False, replay=False) as runtime:
-        assert await runtime.worker().once(within=0.3) == 1
+        for within in (0.3, 3, 30):  # a busy machine may need more for two steps
+            assert await runtime.worker().once(within=within) == 1
+            if len(world.done) > 1:
+                break
     assert len(world.done) > 1
 
 
@@ -576,7 +580,7 @@ async def test_a_runtime_is_one_worker():
 
 async def test_sessions_that_a_worker_does_not_want_hide_no_other(monkeypatch):
     """However many others are due before it, a session of the named program is found."""
-    monkeypatch.setattr("everhold.drive.caretaker.AT_ONCE", 2)
+    monkeypatch.setattr("everhold.engine.reconcile.AT_ONCE", 2)
     clock, store = ManualClock(), MemoryStore()
     async with opened(on=store, clock=clock, recover=False, replay=False) as runtime:
         for _ in range(7):
@@ -590,8 +594,8 @@ async def test_sessions_that_a_worker_does_not_want_hide_no_other(monkeypatch):
 
 async def test_a_store_that_is_away_keeps_no_worker_from_leaving(monkeypatch, caplog):
     """What it could not give back is free when its time is over."""
-    for module in ("worker", "dispatch"):
-        monkeypatch.setattr(f"everhold.drive.{module}.FAREWELL", 0.01)
+    for module in ("engine.effects", "movers.workers"):
+        monkeypatch.setattr(f"everhold.{module}.FAREWELL", 0.01)
     clock, store = ManualClock(), MemoryStore()
     (id,) = await begun(store, clock, chain(name="a", length=1))
     world.gates["a-0"] = asyncio.Event()
@@ -601,12 +605,12 @@ async def test_a_store_that_is_away_keeps_no_worker_from_leaving(monkeypatch, ca
         await for_ever.wait()
 
     async with Runtime(store, clock=clock, ttl=TTL, recover=False) as runtime:
-        async with runtime.worker(grace=0.01):
+        async with runtime.worker(grace=0.01) as worker:
             await until(lambda: world.running)
             with monkeypatch.context() as patched:
                 for verb in ("intake", "leave", "release", "commit"):
                     patched.setattr(store, verb, away)
-                await asyncio.wait_for(runtime._caretaker.crew.leave(), 60)
+                await asyncio.wait_for(worker.leave(), 60)
         assert "could not be said: the store is away" in caplog.text
     assert (await lease(store, id)).live(clock.now())
     clock.advance(TTL)

@@ -143,7 +143,7 @@ async def main() -> None:
             for query in status.queries:
                 status = await runtime.answer(query, "yes", usage=everhold.Usage(1, 2))
         status = await runtime.answer(status.session_id, True, query_id="q-1", by={"user": "ada"})
-        match await runtime.wait(status.session_id, timeout=1):
+        match await runtime.wait(status.session_id, timeout=60):
             case everhold.Finished() as finished:
                 print(finished.result, finished.metrics)
             case everhold.Running() | everhold.Paused() | everhold.Accepted() as other:

@@ -61,6 +61,7 @@ def test_mypy_finds_nothing_wrong_with_what_is_right(mypy: Reports) -> None:
     assert mypy["good.py"] == {}
 
 
+@pytest.mark.full
 def test_pyright_finds_nothing_wrong_with_what_is_right(pyright: Reports) -> None:
     """A user's project passes pyright's strict mode, and each `assert_type` in it holds."""
     assert pyright["good.py"] == {}
@@ -71,6 +72,7 @@ def test_mypy_reports_each_mistake(mypy: Reports) -> None:
     assert mypy["wrong.py"] == marked()
 
 
+@pytest.mark.full
 def test_pyright_reports_each_mistake(pyright: Reports) -> None:
     """Each wrong call is reported by pyright on its line, and no other line is."""
     assert pyright["wrong.py"].keys() == marked().keys()

@@ -17,12 +17,12 @@ import time
 from dataclasses import dataclass
 from importlib import import_module
 
-from everhold.fronts.cli.app import GROUPS
+from everhold.cli.app import GROUPS
 
 LOADED = (
-    *sorted({f"everhold.fronts.cli.{name}" for names in GROUPS.values() for name in names.values()}),
+    *sorted({f"everhold.cli.{name}" for names in GROUPS.values() for name in names.values()}),
     "everhold.blocking",
-    "everhold.fronts.mcp.serve",
+    "everhold.mcp.serve",
     "everhold.stores.postgres",
     "everhold.stores.sqlite",
     "rich.table",

@@ -9,17 +9,17 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from everhold.agents.intake import NEXT, Busy, Input
+from everhold.agents.agent import Agent
+from everhold.agents.events import Event
+from everhold.agents.inputs import NEXT, Busy, Input
 from everhold.agents.session import AgentSession, Turn, Words
-from everhold.agents.state import ReadView, Snapshot, Stored
+from everhold.agents.stored import ReadView, Snapshot, Stored
 from everhold.core.codec import JSON
 from everhold.core.conversation import Conversation
 from everhold.core.graph import Frame, Node
 from everhold.core.intake import Cancelled, Item, Receipt
 from everhold.core.ledger import Ledger
 from everhold.core.turn import Settled
-from everhold.drive.agent.agent import Agent
-from everhold.drive.agent.observe import Event
 
 T = TypeVar("T")
 
@@ -56,9 +56,9 @@ class BlockingSession:
         """What happens in the conversation, from the beginning or after the event with that cursor, until it ends."""
         return self._each(self._session.events(cursor))
 
-    def fork(self, at: int | None = None, *, key: str | None = None) -> BlockingSession:
+    def fork(self, at: int | None = None, *, key: str | None = None, again: bool = False) -> BlockingSession:
         """A new conversation that shares this one up to turn `at` (its last one, by default)."""
-        return BlockingSession(self._wait(self._session.fork(at, key=key)), self._wait)
+        return BlockingSession(self._wait(self._session.fork(at, key=key, again=again)), self._wait)
 
     def _each(self, found: AsyncIterator[Event]) -> Iterator[Event]:
         try:
@@ -135,9 +135,9 @@ class BlockingSession:
         """The conversation whole, to be applied to another session; `fresh` reads all of it anew from the store."""
         return self._wait(self._session.stored(fresh=fresh))
 
-    def apply(self, state: Stored) -> Turn | None:
+    def apply(self, state: Stored, *, id: str | None = None) -> Turn | None:
         """Stand where a stored conversation stands. What both share stays; the rest is added on a branch of its own."""
-        return self._wait(self._session.apply(state))
+        return self._wait(self._session.apply(state, id=id))
 
     def compact(self, instructions: str = "", *, id: str | None = None) -> bool:
         """Let a plugin make the context smaller; returns whether one did. Earlier frames stay readable."""

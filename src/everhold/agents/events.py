@@ -1,204 +1,274 @@
-"""Watching a conversation: what is in the journal, and what is being said, in one stream that can be taken up again."""
+"""What happens in a conversation, for whoever watches: facts from the journal, and words while they are being said.
+
+Rules
+  1. A fact is an event that is in the journal. Its cursor is the same for everybody, for ever: delivery, place in it.
+  2. Words that are being said are live: they are kept for a while in the process that hears them, and nowhere else.
+     They are provisional; only a fact settles them. They come after their question, and never after its answer.
+  3. A cursor names the last event that was seen. After a fact nothing is ever missed. After live words, what can no
+     longer be told again is announced: a `gap`, then a fresh `view`, then what happens next.
+  4. A cursor of another conversation, or one that makes no sense, is refused.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Final
+import secrets
+from collections import deque
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.journal import open_queries
-from everhold.core.query import Kind
-from everhold.drive.agent.observe import Cursor, Event, EventKind, Facts, Heard, Ring, cursor_of
-from everhold.ports.store import Record, Store
+from everhold.core.conversation import inputs_of
+from everhold.core.graph import Node, NodeKind, whole
+from everhold.core.journal import Delivery
+from everhold.core.query import Answer, Kind, Query, QueryId, Usage
+from everhold.core.tool import HANDED, LATER, UNSURE
+from everhold.core.turn import Settled
+from everhold.errors import BadArguments
+from everhold.ports.stream import Delta, DeltaKind, Listener
 
-#: Sessions whose live words are kept in one process.
-RINGS: Final = 100
-#: Seconds after which the store is looked at even if nobody said that anything happened.
-LOOK: Final = 5.0
-
-Watched = Callable[[str], AbstractContextManager["asyncio.Future[None]"]]
-
-
-class Rings:
-    """The live words of the sessions that were watched last."""
-
-    def __init__(self) -> None:
-        self._rings: OrderedDict[str, Ring] = OrderedDict()
-
-    def of(self, session_id: str) -> Ring:
-        ring = self._rings.get(session_id)
-        if ring is None:
-            ring = self._rings[session_id] = Ring(session_id)
-            ring.__enter__()
-        self._rings.move_to_end(session_id)
-        if len(self._rings) > RINGS:
-            self._rings.popitem(last=False)[1].close()
-        return ring
-
-    def close(self) -> None:
-        while self._rings:
-            self._rings.popitem()[1].close()
+#: Live words: how many came before them, to which query, and what was said.
+Heard = tuple[int, QueryId, Delta]
+#: Live words kept for those who come back.
+KEPT: Final = 2048
 
 
-class Watch:
-    """One who watches. `view` gives the conversation as it stands, after live words were lost."""
+class EventKind(StrEnum):
+    # facts
+    INPUT = "input"  # somebody said something: `text` is its id, `value` what was said
+    MESSAGE = "message"  # `node` was added to the conversation
+    FRAME = "frame"  # `node` opened a new context
+    MODEL_ASKED = "model_asked"  # a model was asked: `query`
+    MODEL_ANSWERED = "model_answered"  # a model answered `query`, or could not: `error`; `usage` is what it cost
+    TOOL_STARTED = "tool_started"  # tool `name` was called with `value`, for the model's `call`
+    TOOL_FINISHED = "tool_finished"  # it came to `value`, or failed: `error`
+    ASKED = "asked"  # `query` waits for somebody: `name` is its kind, `text` its words
+    REPLIED = "replied"  # somebody answered `query` with `value`
+    SETTLED = "settled"  # the turn has ended: `settled`
+    MOVED = "moved"  # the leaf was moved to the node `text`, or before all nodes
+    ENDED = "ended"  # the session has ended: `value` is its outcome
+    # live
+    TEXT = "text"  # words of the answer to `query`
+    THINKING = "thinking"  # words the model says to itself
+    TOOL_CALL = "tool_call"  # a piece of a tool call: `call` and `name` with the first, JSON text in `text`
+    PROGRESS = "progress"  # how far tool `name` is, in `text`, for the model's `call`
+    RESET = "reset"  # forget the words said to `query` so far: it is asked again
+    # where the stream was interrupted
+    GAP = "gap"  # live words after the cursor are lost: `text` says why
+    VIEW = "view"  # the conversation as it stands now, in `value`
 
-    def __init__(
-        self, store: Store, session_id: str, ring: Ring, watched: Watched, view: Callable[[], Awaitable[JSON]]
-    ) -> None:
-        self._store, self._id, self._ring = store, session_id, ring
-        self._watched, self._view = watched, view
-        self._facts = Facts(session_id)
-        self._at = Cursor(session_id, 0, 0)  # the last fact that was told
-        self._k = ring.count  # the last live words that were taken from the ring
-        self._heard: list[Heard] = []  # live words that wait for the fact that they belong to
-        self._asked: set[str] = set()  # questions to models that are open
-        self._next = 0  # the first delivery that was not read yet
-        self._ended = False
 
-    @property
-    def at(self) -> int:
-        """The first delivery that was not told."""
-        return self._next
+_LIVE: Final = {
+    DeltaKind.TEXT: EventKind.TEXT,
+    DeltaKind.THINKING: EventKind.THINKING,
+    DeltaKind.TOOL: EventKind.TOOL_CALL,
+    DeltaKind.PROGRESS: EventKind.PROGRESS,
+    DeltaKind.RESET: EventKind.RESET,
+}
 
-    @property
-    def cursor(self) -> str:
-        return str(self._at)
 
-    async def events(self, cursor: str | None = None) -> AsyncIterator[Event]:
-        """What happens after a cursor, until the session ends."""
-        for event in await self._begin(cursor):
-            yield event
-        async for event in self.further():
-            yield event
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that happened. Which fields are set depends on its kind."""
 
-    async def here(self) -> None:
-        """Stand at the end of what has happened. Between turns, what is open is all that has to be known."""
-        record = await self._store.load(self._id, since=-1)
-        opened = [entry.query for entry in open_queries(record.deliveries).values()]
-        if all(query.kind is Kind.SIGNAL for query in opened):
-            self._facts.know(opened)
-            record.deliveries = []
-        else:
-            record = await self._store.load(self._id)
-        self._stand(record)
+    kind: EventKind
+    cursor: str
+    at: float = 0.0
+    turn: int = 0
+    query: str = ""
+    call: str = ""
+    name: str = ""
+    part: int = 0
+    text: str = ""
+    value: JSON = None
+    error: str = ""
+    node: Node | None = None
+    settled: Settled | None = None
+    usage: Usage | None = None
 
-    async def further(self) -> AsyncIterator[Event]:
-        """What happens from where it stands."""
-        stir = asyncio.Event()
-        self._ring.stirs(stir)
-        try:
-            while not self._ended:
-                stir.clear()
-                with self._stirred(stir):
-                    facts = await self._read()
-                    for event in self._merged(facts):
-                        yield event
-                    if not facts and not self._ended:
-                        await _wait(stir)
-        finally:
-            self._ring.leave(stir)
 
-    async def _begin(self, given: str | None) -> list[Event]:
-        """Stand where the cursor is; returns what has to be said about live words that are lost."""
-        if given is None:
-            return []
-        cursor = cursor_of(given, self._id)
-        lost = self._live_after(cursor)
-        record = await self._store.load(self._id)
-        self._stand(record, None if lost else cursor)
-        if not lost:
-            return []
+class Cursor(msgspec.Struct, frozen=True):
+    """The place of an event: after `i` facts of delivery `n`; with live words, also how many of which ring."""
+
+    session_id: str
+    n: int
+    i: int
+    ring: str = ""
+    k: int = 0
+
+    def __str__(self) -> str:
+        fact = f"e1.{self.session_id}.{self.n}.{self.i}"
+        return f"{fact}.{self.ring}.{self.k}" if self.ring else fact
+
+
+def cursor_of(given: str, session_id: str) -> Cursor:
+    """The cursor that somebody gives back; raises `BadArguments` for what is none of this session."""
+    parts = given.split(".") if isinstance(given, str) else []
+    try:
+        if parts[0] != "e1" or len(parts) not in (4, 6):
+            raise ValueError
+        fact = parts[1], int(parts[2]), int(parts[3])
+        found = Cursor(*fact) if len(parts) == 4 else Cursor(*fact, parts[4], int(parts[5]))
+    except (IndexError, ValueError):
+        raise BadArguments("events", f"{given!r} is no cursor; give back the cursor of an event") from None
+    if found.session_id != session_id:
+        raise BadArguments("events", f"the cursor is one of session {found.session_id!r}, not of {session_id!r}")
+    return found
+
+
+# ---- facts
+
+
+class Facts:
+    """Turns deliveries into events."""
+
+    def __init__(self, session_id: str) -> None:
+        self._id = session_id
+        self._asked: dict[int, Query] = {}
+        self.answered: set[str] = set()  # queries to models whose words are no longer told
+        self.turn = 0
+        self._said: dict[int, JSON] = {}  # of the turn under way, for the nodes that name them
+        self._ahead: set[int] = set()  # inputs that no node names yet
+
+    def know(self, opened: Iterable[Query]) -> None:
+        """Begin between two turns, with what is open there."""
+        self._asked = {query.q: query for query in opened}
+
+    def of(self, delivery: Delivery) -> list[Event]:
+        """The events of one delivery, in the order of their cursors."""
+        found = [*self._answers(delivery), *self._notes(delivery), *self._questions(delivery)]
         return [
-            Event(EventKind.GAP, given, text=lost),
-            Event(EventKind.VIEW, str(self._at), value=await self._view()),
+            msgspec.structs.replace(event, cursor=str(Cursor(self._id, delivery.n, i + 1)), at=delivery.at)
+            for i, event in enumerate(found)
         ]
 
-    def _stand(self, record: Record, cursor: Cursor | None = None) -> None:
-        """Stand at a cursor, or at the end."""
-        at = cursor or Cursor(self._id, record.head.n + 1, 0)
-        for delivery in record.deliveries:
-            if delivery.n < at.n:
-                for event in self._facts.of(delivery):
-                    self._tell(event)
-        self._at, self._next = at, at.n
+    def _answers(self, given: Delivery) -> Iterator[Event]:
+        for answer in given.answers:
+            query = self._asked.pop(answer.q, None)
+            self._said[answer.q] = answer.value if answer.error is None else answer.error.get("message", "")
+            if query is not None:
+                yield from self._answer(query, answer)
 
-    def _live_after(self, cursor: Cursor) -> str:
-        """Go on after the cursor's live words; returns why that cannot be done."""
-        if not cursor.ring:
-            return ""
-        if cursor.ring != self._ring.name:
-            return "unavailable"
-        if self._ring.since(cursor.k) is None:
-            return "trimmed"
-        self._k = cursor.k
-        return ""
+    def _answer(self, query: Query, answer: Answer) -> Iterator[Event]:
+        error = "" if answer.error is None else answer.error.get("message", "")
+        match query.kind, answer.value:
+            case Kind.LLM, _:
+                self.answered.add(query.id)
+                yield Event(
+                    EventKind.MODEL_ANSWERED, "", turn=self.turn, query=query.id, error=error, usage=answer.usage
+                )
+            case Kind.CALL, value if _is_tool(query) and not _goes_on(answer):
+                yield self._tool(EventKind.TOOL_FINISHED, query, value, error)
+            case Kind.SIGNAL, {"id": str(), "content": _}:
+                self._ahead.add(query.q)
+                for input_id, content in inputs_of(answer.value):
+                    yield Event(EventKind.INPUT, "", query=query.id, text=input_id, value=content)
+            case ((Kind.APPROVAL | Kind.INPUT | Kind.TOOL), value):
+                yield Event(EventKind.REPLIED, "", turn=self.turn, query=query.id, value=value, error=error)
 
-    def _merged(self, facts: list[Event]) -> Iterator[Event]:
-        """Facts and live words: the words of an answer come after its question and before the answer is a fact."""
-        self._heard += self._fresh()
-        for fact in facts:
-            if fact.kind is EventKind.MODEL_ANSWERED:
-                yield from self._words({fact.query})
-            self._tell(fact)
-            yield fact
-        yield from self._words({"", *self._asked})
-        self._heard = [one for one in self._heard if one[1] not in self._facts.answered]
+    def _notes(self, reply: Delivery) -> Iterator[Event]:
+        notes = reply.notes
+        if notes is None:
+            return
+        for kept in notes.nodes:
+            node = whole(kept, self._said)
+            self._ahead.discard(-1 if node.q is None else node.q)
+            self.turn = int(node.id.partition(".")[0])
+            if node.kind is NodeKind.MESSAGE:
+                yield Event(EventKind.MESSAGE, "", turn=self.turn, node=node)
+            elif node.kind is NodeKind.FRAME:
+                yield Event(EventKind.FRAME, "", turn=self.turn, node=node)
+        if notes.settled is not None:
+            self._said = {q: self._said[q] for q in self._ahead}
+            yield Event(EventKind.SETTLED, "", turn=notes.settled.turn, settled=notes.settled)
+        if notes.leaf is not msgspec.UNSET:
+            yield Event(EventKind.MOVED, "", text=notes.leaf or "")
+        if notes.outcome is not None:
+            yield Event(EventKind.ENDED, "", value=msgspec.to_builtins(notes.outcome))
 
-    def _words(self, queries: set[str]) -> Iterator[Event]:
-        told = [one for one in self._heard if one[1] in queries]
-        self._heard = [one for one in self._heard if one[1] not in queries]
-        for one in told:
-            yield self._ring.event(self._at, one, self._facts.turn)
+    def _questions(self, reply: Delivery) -> Iterator[Event]:
+        for query in reply.asked:
+            self._asked[query.q] = query
+            if query.kind is Kind.LLM:
+                yield Event(EventKind.MODEL_ASKED, "", turn=self.turn, query=query.id)
+            elif query.kind is Kind.CALL and _is_tool(query):
+                yield self._tool(EventKind.TOOL_STARTED, query, query.args, "")
+            elif query.kind in (Kind.APPROVAL, Kind.INPUT, Kind.TOOL):
+                words = query.prompt or query.name
+                yield Event(
+                    EventKind.ASKED, "", turn=self.turn, query=query.id, name=query.kind, text=words, value=query.args
+                )
 
-    def _fresh(self) -> list[Heard]:
-        """Live words that were not taken from the ring yet."""
-        heard = self._ring.since(self._k)
-        if heard is None:  # this watcher was too slow
-            heard = self._ring.since(self._ring.first - 1) or []
-        if heard:
-            self._k = heard[-1][0]
-        return heard
-
-    def _tell(self, fact: Event) -> None:
-        self._at = cursor_of(fact.cursor, self._id)
-        if fact.kind is EventKind.MODEL_ASKED:
-            self._asked.add(fact.query)
-        elif fact.kind is EventKind.MODEL_ANSWERED:
-            self._asked.discard(fact.query)
-
-    async def _read(self) -> list[Event]:
-        """Facts that were not told yet."""
-        record = await self._store.load(self._id, since=self._next)
-        found: list[Event] = []
-        for delivery in record.deliveries:
-            if delivery.n >= self._next:
-                found += self._facts.of(delivery)
-                self._next = delivery.n + 1
-        self._ended = record.head.ended
-        known = [event for event in found if _place(event) <= (self._at.n, self._at.i)]
-        for event in known:  # told before the line broke
-            self._tell(event)
-        return found[len(known) :]
-
-    @contextmanager
-    def _stirred(self, stir: asyncio.Event) -> Iterator[None]:
-        with self._watched(self._id) as change:
-            change.add_done_callback(lambda _: stir.set())
-            yield
+    def _tool(self, kind: EventKind, query: Query, value: JSON, error: str) -> Event:
+        options: Any = query.options or {}
+        call = str(options.get("call", ""))
+        return Event(kind, "", turn=self.turn, query=query.id, call=call, name=query.name, value=value, error=error)
 
 
-def _place(event: Event) -> tuple[int, int]:
-    _, _, n, i = event.cursor.split(".")
-    return int(n), int(i)
+def _is_tool(query: Query) -> bool:
+    """Whether a model called it; plugins make calls of their own."""
+    return "call" in (query.options or {})
 
 
-async def _wait(stir: asyncio.Event) -> None:
-    try:
-        async with asyncio.timeout(LOOK):
-            await stir.wait()
-    except TimeoutError:
-        pass
+def _goes_on(answer: Answer) -> bool:
+    """Whether a call has not come to its end: a person is asked first, it finishes later, or it was handed on."""
+    return answer.error is not None and answer.error.get("code") in (UNSURE, LATER, HANDED)
+
+
+# ---- words while they are being said
+
+
+class Ring(Listener):
+    """The newest live words of one session in this process, for any number of watchers."""
+
+    def __init__(self, session_id: str, limit: int = KEPT) -> None:
+        super().__init__(session_id, limit)
+        self.name = secrets.token_hex(4)
+        self.count = 0  # heard so far
+        self._kept: deque[Heard] = deque(maxlen=limit)
+        self._stirs: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+
+    def hear(self, query_id: str, delta: Delta) -> None:
+        if delta.kind in _LIVE:
+            self.count += 1
+            self._kept.append((self.count, QueryId(query_id), delta))
+            for loop, stir in tuple(self._stirs):
+                try:  # who speaks may live on the loop of another thread
+                    loop.call_soon_threadsafe(stir.set)
+                except RuntimeError:  # that loop is closed: nobody watches any more
+                    self._stirs.discard((loop, stir))
+
+    def stirs(self, stir: asyncio.Event) -> None:
+        """Set an event whenever something is heard, from now on."""
+        self._stirs.add((asyncio.get_running_loop(), stir))
+
+    def leave(self, stir: asyncio.Event) -> None:
+        self._stirs = {each for each in self._stirs if each[1] is not stir}
+
+    def since(self, k: int) -> list[Heard] | None:
+        """What was heard after the k-th; None if some of it is no longer kept."""
+        if k > self.count or k + 1 < self.first:
+            return None
+        return [each for each in self._kept if each[0] > k]
+
+    @property
+    def first(self) -> int:
+        """The oldest that is kept."""
+        return self._kept[0][0] if self._kept else self.count + 1
+
+    def event(self, at: Cursor, heard: Heard, turn: int) -> Event:
+        """Words as an event; `at` is the last fact before them."""
+        k, query_id, delta = heard
+        place = str(Cursor(at.session_id, at.n, at.i, self.name, k))
+        return Event(
+            _LIVE[delta.kind],
+            place,
+            turn=turn,
+            query=query_id,
+            call=delta.call,
+            name=delta.name,
+            part=delta.part,
+            text=delta.text,
+        )

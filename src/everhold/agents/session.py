@@ -11,20 +11,30 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from everhold.agents.below import LOOK, Changes, asked, asked_anywhere, asked_below, in_hand, until_asked_below
-from everhold.agents.framing import Framing, checked
-from everhold.agents.intake import Busy, Waiting, busy_of, known, put, still_waits
-from everhold.agents.reading import ALL, Reading
-from everhold.agents.state import ReadView, Snapshot, Stored, adopted, read_view, snapshot, stored
-from everhold.agents.tail import Tail
+from everhold.agents.agent import Agent
+from everhold.agents.conversation_reader import ALL, Reading
+from everhold.agents.events import Event, EventKind
+from everhold.agents.frame_options import Framing, checked
+from everhold.agents.inputs import Busy, Waiting, busy_of, known, put, still_waits
+from everhold.agents.stored import ReadView, Snapshot, Stored, adopted, read_view, snapshot, stored
+from everhold.agents.subagent_questions import (
+    LOOK,
+    Changes,
+    asked,
+    asked_anywhere,
+    asked_below,
+    in_hand,
+    until_asked_below,
+)
+from everhold.agents.turn_reader import Tail
 from everhold.core.codec import JSON, plain, same
 from everhold.core.conversation import Conversation
-from everhold.core.errors import BadArguments, KeyConflict, SessionBusy, SessionEnded, TurnWaiting
 from everhold.core.graph import Node, NodeKind, blocks, brief, text
 from everhold.core.intake import Item, ItemKind
 from everhold.core.ledger import Ledger
@@ -32,9 +42,8 @@ from everhold.core.message import Message, encode
 from everhold.core.query import FOR_PEOPLE
 from everhold.core.status import Finished, OpenQuery, Paused
 from everhold.core.turn import Answered, Settled, TurnOutcome
-from everhold.drive.agent.agent import Agent
-from everhold.drive.agent.observe import Event, EventKind
-from everhold.drive.arguments import seconds_of
+from everhold.engine.arguments import seconds_of
+from everhold.errors import BadArguments, KeyConflict, SessionBusy, SessionEnded, TurnWaiting
 from everhold.hooks import stored as kept
 
 if TYPE_CHECKING:
@@ -106,7 +115,7 @@ class AgentSession(Framing, Waiting):
         if await self._say(input_id, said, options, read):
             turn = await self._ended(input_id, read, wait, said=True)
         elif policy is Busy.FORK:
-            fork = await self.fork(key=self._fork_key(input_id))
+            fork = await self._runtime._engine.shielded.run(self._say_to_fork(input_id, said, options))
             return await fork.send(said, id=input_id, wait=wait, options=options)
         else:
             await self._say_meanwhile(policy, input_id, said, options)
@@ -114,7 +123,7 @@ class AgentSession(Framing, Waiting):
         self._same(input_id, said)  # another process may have been quicker
         return turn
 
-    async def stream(self, content: Words, *, id: str | None = None) -> AsyncIterator[Event]:
+    async def stream(self, content: Words, *, id: str | None = None) -> AsyncGenerator[Event, None]:
         """Say something, and give what happens, as it happens: until the turn settles or somebody has to answer."""
         said = self._kept(content)
         watch = self._runtime._watch(self.id, self._viewed)
@@ -131,24 +140,28 @@ class AgentSession(Framing, Waiting):
                 self._same(input_id, said)
                 yield Event(EventKind.SETTLED, watch.cursor, turn=known.turn, settled=known)
                 return
-        async for event in self._until(input_id, watch.further()):
-            yield event
+        async with aclosing(self._until(input_id, watch.further())) as events:
+            async for event in events:
+                yield event
 
-    async def follow(self, input_id: str, cursor: str | None = None) -> AsyncIterator[Event]:
+    async def follow(self, input_id: str, cursor: str | None = None) -> AsyncGenerator[Event, None]:
         """What happens in the turn of an input, after a cursor: until it settles or somebody has to answer."""
-        async for event in self._until(input_id, self.events(cursor)):
-            yield event
+        async with aclosing(self._until(input_id, self.events(cursor))) as events:
+            async for event in events:
+                yield event
 
-    async def _until(self, input_id: str, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
-        async for event in until_asked_below(self._runtime, self.id, events):
-            yield event
-            settled = event.settled
-            if event.kind is EventKind.SETTLED and settled is not None and input_id in (settled.input, *settled.taken):
-                return
-            if event.kind in (EventKind.ASKED, EventKind.MODEL_ASKED):
-                waiting = asked(await self._runtime.status(self.id))
-                if any(query.id == event.query for query in waiting):
+    async def _until(self, input_id: str, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+        async with aclosing(until_asked_below(self._runtime, self.id, events)) as open_events:
+            async for event in open_events:
+                yield event
+                settled = event.settled
+                inputs = () if settled is None else (settled.input, *settled.taken)
+                if event.kind is EventKind.SETTLED and input_id in inputs:
                     return
+                if event.kind in (EventKind.ASKED, EventKind.MODEL_ASKED):
+                    waiting = asked(await self._runtime.status(self.id))
+                    if any(query.id == event.query for query in waiting):
+                        return
 
     async def turn(self, input_id: str, *, wait: float | None = None) -> Turn:
         """Wait until the turn of an input has settled, or somebody outside has to answer."""
@@ -231,15 +244,19 @@ class AgentSession(Framing, Waiting):
         if graph.tip != graph.leaf:
             raise BadArguments("branch", "a turn is under way; wait until it has settled, or cancel it")
 
-    async def fork(self, at: int | None = None, *, key: str | None = None) -> AgentSession:
-        """A new conversation that shares this one up to turn `at` (its last one, by default)."""
+    async def fork(self, at: int | None = None, *, key: str | None = None, again: bool = False) -> AgentSession:
+        """A new conversation that shares this one up to turn `at` (its last one, by default).
+
+        The `key` of a deleted session is refused with `KeyDeleted`, unless `again` says that a new one is meant.
+        """
         await self._reading.refresh()
         count = len(self._reading.told.turns)
         if at is not None and (type(at) is not int or not 0 <= at <= count):
             raise BadArguments("fork", f"there is no turn {at}; {count} have settled")
         graph = self._reading.told.graph
         step = None if at is None and graph.tip == graph.leaf else self._reading.steps[count if at is None else at]
-        status = await self._runtime.fork(self.id, at=step if step is None else max(step, 0), key=key, wait=0)
+        share = step if step is None else max(step, 0)
+        status = await self._runtime.fork(self.id, at=share, key=key, wait=0, again=again)
         return AgentSession(self._runtime, self.agent, status.session_id, self._reading.residency)
 
     # ---- looking
@@ -270,7 +287,7 @@ class AgentSession(Framing, Waiting):
         """Read what other handles and processes have done since; returns whether there was anything."""
         return await self._reading.refresh()
 
-    def events(self, cursor: str | None = None) -> AsyncIterator[Event]:
+    def events(self, cursor: str | None = None) -> AsyncGenerator[Event, None]:
         """What happens in the conversation, from the beginning or after the event with that cursor, until it ends."""
         return self._runtime._watch(self.id, self._viewed).events(cursor)
 
@@ -292,17 +309,18 @@ class AgentSession(Framing, Waiting):
         whole = await self._reading.whole() if fresh or self._reading.residency != ALL else self._reading.told
         return stored(self.id, self.agent, whole)
 
-    async def apply(self, state: Stored) -> Turn | None:
+    async def apply(self, state: Stored, *, id: str | None = None) -> Turn | None:
         """Stand where a stored conversation stands. What both share stays; the rest is added on a branch of its own.
 
-        Nothing is deleted, and what was spent stays spent. Returns the receipt, or None if it stood there already.
+        Nothing is deleted, and what was spent stays spent. Returns the receipt, or None if it stood there already. With
+        an `id`, the same call again is the same turn, also beside the first.
         """
         graph = (await self._told()).graph
         to, nodes = adopted(graph.path(graph.leaf), state)
         if not nodes and to == graph.leaf:
             return None
         await self._refuse_while_asked()
-        input_id = _new()
+        input_id = id or _new()
         said = [msgspec.to_builtins(node) for node in nodes]
         await self._runtime._say(self.id, {"do": "apply", "id": input_id, "to": to, "nodes": said})
         return await self.turn(input_id)
@@ -341,7 +359,7 @@ class AgentSession(Framing, Waiting):
         more = {} if not options else {"options": checked(options)}
         if isinstance(read, Tail):
             await read.expect(input_id)
-        return await self._runtime._drain.hand(self.id, {"id": input_id, "content": brief(said), **more})
+        return await self._runtime._engine.hand(self.id, {"id": input_id, "content": brief(said), **more})
 
     async def _say_meanwhile(
         self, busy: Busy, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None
@@ -355,6 +373,16 @@ class AgentSession(Framing, Waiting):
         else:
             await self._refuse_while_asked()
             await put(self._runtime, self.id, Item(input_id, ItemKind.INPUT, body, input_id))
+
+    async def _say_to_fork(self, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None) -> AgentSession:
+        """Fork the conversation for an input, and say it there, unless that was done before."""
+        try:
+            fork = await self.fork(key=self._fork_key(input_id))
+        except KeyConflict as conflict:  # the same input came twice at the same time
+            fork = AgentSession(self._runtime, self.agent, conflict.session_id, self._reading.residency)
+        if not await fork._was_said(input_id, said) and not await fork._say(input_id, said, options):
+            await fork._say_meanwhile(Busy.QUEUE, input_id, said, options)
+        return fork
 
     async def _entered(self, input_id: str) -> None:
         """Wait until an input has left the intake, or somebody outside has to answer before it can."""

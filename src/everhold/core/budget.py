@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import BadSetting, BudgetExceeded
+from everhold.errors import BadSetting, BudgetExceeded
 
 _LIMITS = ("max_llm_calls", "max_elapsed_ms", "max_tokens")
 

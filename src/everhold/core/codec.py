@@ -15,7 +15,7 @@ from zlib import crc32
 
 import msgspec
 
-from everhold.core.errors import BadValue
+from everhold.errors import BadValue
 
 #: The format of stored and exported records. Raised by a migration, never reused.
 FORMAT: Final = 1

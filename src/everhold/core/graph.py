@@ -21,8 +21,8 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import DamagedGraph, UnknownNode
 from everhold.core.message import Role
+from everhold.errors import DamagedGraph, UnknownNode
 
 NOTHING: Final[Mapping[int, JSON]] = MappingProxyType({})
 #: The frame before any node opened one.

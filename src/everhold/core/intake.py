@@ -22,12 +22,15 @@ import msgspec
 
 from everhold.core import lease as leases
 from everhold.core.codec import JSON, plain, same
-from everhold.core.errors import BadArguments, ClaimLost, InputConflict, SessionEnded
 from everhold.core.lease import Busy, Fence, Lease, Owner, Taken
 from everhold.core.session import ENDED, State
+from everhold.errors import BadArguments, ClaimLost, InputConflict, SessionEnded
 
 #: How many items one claim takes at most.
 MOST: Final = 64
+
+#: The name of the signal by which an agent receives its input.
+INPUT = "input"
 
 
 class Lane(StrEnum):

@@ -20,13 +20,13 @@ from zlib import crc32
 import msgspec
 
 from everhold.core.codec import JSON, same
-from everhold.core.errors import Diverged, Spinning
 from everhold.core.graph import Node
-from everhold.core.log import LogEntry, Progress
 from everhold.core.metrics import Metrics
+from everhold.core.progress import LogEntry, Progress
 from everhold.core.query import Answer, Query, Usage, reworded
 from everhold.core.status import Outcome, Raised
 from everhold.core.turn import Settled
+from everhold.errors import Diverged, Spinning
 
 
 class Restart(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from everhold.core.errors import BadSetting, LeaseLost
+from everhold.errors import BadSetting, LeaseLost
 
 #: Seconds that a lease lives without being renewed.
 TTL: Final = 10.0

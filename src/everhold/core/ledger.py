@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import BadValue
 from everhold.core.query import Usage
+from everhold.errors import BadValue
 
 #: Who spends the tokens of a turn.
 TURN: Final = "turn"

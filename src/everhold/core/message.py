@@ -15,8 +15,8 @@ import msgspec
 
 from everhold.core import codec
 from everhold.core.codec import JSON
-from everhold.core.errors import AnswerRefused, BadValue
 from everhold.core.schema import fit
+from everhold.errors import AnswerRefused, BadValue
 
 
 class Role(StrEnum):

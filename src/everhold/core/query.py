@@ -12,6 +12,7 @@ Rules
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Any, Final, NewType
 
@@ -23,6 +24,8 @@ QueryId = NewType("QueryId", str)
 
 MAX_TOKENS: Final = 1024
 _ID: Final = re.compile(r"q-(0|[1-9][0-9]{0,17})")
+#: Begins every namespace of Lua programs. It holds a "/", so that no program can name such a namespace itself.
+_LUA_SPACE: Final = "lua/"
 _OWN_SPACE: Final = re.compile(r"fork-s-[0-9a-f]{16}-[0-9a-f]{24}-(.+)", re.DOTALL)
 
 
@@ -121,6 +124,11 @@ def number(query_id: str) -> int | None:
     return None if found is None else int(found[1])
 
 
+def lua_space(name: str, shares: Collection[str] = ()) -> str:
+    """The namespace of durable values that Lua programs see under this name: their own, or a shared one."""
+    return name if name in shares else _LUA_SPACE + name
+
+
 def own_space(session_id: str, path: str) -> str:
     """The namespace of durable values that one part of one session sees, and nobody else."""
     return f"fork-{session_id}-{path}"
@@ -153,8 +161,8 @@ def _wording(query: Query) -> tuple[Any, ...]:
 
 
 def _asked_for(query: Query) -> JSON:
-    """The arguments. A fork that asks in its own name does not ask for something else."""
+    """The arguments. Where a namespace is kept is not part of the question: forks and Lua have their own."""
     if query.kind is not Kind.STATE or not isinstance(query.args, dict):
         return query.args
-    namespace = str(query.args.get("in"))
+    namespace = str(query.args.get("in")).removeprefix(_LUA_SPACE)
     return {**query.args, "in": inherited_space(namespace, "") or namespace}

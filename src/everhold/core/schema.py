@@ -20,9 +20,9 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import msgspec
 
 from everhold.core import codec
-from everhold.core.checker import Schema, check, describe, joined, show, takes_text, usable
 from everhold.core.codec import JSON
-from everhold.core.errors import AnswerRefused, BadSchema, BadValue
+from everhold.core.jsonschema import Schema, check, describe, joined, show, takes_text, usable
+from everhold.errors import AnswerRefused, BadSchema, BadValue
 
 __all__ = ["Schema", "check", "fit", "read", "schema_of", "unfit", "usable"]
 

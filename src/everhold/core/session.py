@@ -22,10 +22,14 @@ import msgspec
 
 from everhold.core.budget import Budget
 from everhold.core.codec import FORMAT, JSON
-from everhold.core.errors import IllegalMove
 from everhold.core.metrics import Metrics
+from everhold.errors import IllegalMove
 
 SessionId = NewType("SessionId", str)
+
+#: Who answers a session's questions to models: workers that have a model, or somebody outside, such as an MCP host.
+WORKERS: Final = "workers"
+OUTSIDE: Final = "outside"
 
 
 class State(StrEnum):
@@ -112,6 +116,7 @@ class Birth(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     wakes: str = ""  # how a process in the background wakes its parent: its "intake", or a "signal"
     origin: SessionId | None = None  # of a fork
     origin_n: int = -1  # the last delivery shared with it
+    llm: str = ""  # who answers questions to models: `WORKERS`, `OUTSIDE`, or nothing in sessions of older databases
     format: int = FORMAT
 
 
@@ -128,6 +133,7 @@ class Head(msgspec.Struct):
     metrics: Metrics
     mail: int = 0  # intake rows not yet handed over
     attempts: int = 0  # processes that took the session up since its last commit
+    parked: bool = False  # whether a question to a model is open that a worker may take; a hint for reconciliation
 
     @property
     def ended(self) -> bool:

@@ -15,11 +15,11 @@ import msgspec
 
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
-from everhold.core.errors import AnswerFailed, BadSetting, Cancelled, Failed, ManyOpenQueries, NoOpenQuery
-from everhold.core.log import LogEntry, Progress
 from everhold.core.metrics import Metrics
+from everhold.core.progress import LogEntry, Progress
 from everhold.core.query import ANSWERABLE, Kind, Query, QueryId
 from everhold.core.usage import asked
+from everhold.errors import AnswerFailed, BadSetting, Cancelled, Failed, ManyOpenQueries, NoOpenQuery
 
 #: States in which a session is still alive.
 LIVE: Final = frozenset({"running", "paused"})

@@ -1,7 +1,8 @@
 """What is decided about the call of a tool, as data: whether it may run, what it came to, how much of it is shown.
 
 Rules
-  1. A call runs only if everybody who was asked allows it. The strictest verdict stands, and no verdict is a denial.
+  1. A call runs only if everybody who was asked allows it. One denial is enough, every confirmation is asked for, and
+     no verdict is a denial.
   2. What a person approves is one tool with one input, named by its digest. Anything else needs another approval.
   3. A call's key is the same however often it is run, and no other call of any session has it.
   4. A result that is too long for the model is cut at a line; all of it is kept elsewhere, and the model is told where.
@@ -15,7 +16,7 @@ from typing import Final, Literal
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import BadArguments
+from everhold.errors import BadArguments
 
 #: What the journal has in the place of a result, where the call came to something else: codes of answers.
 DENIED: Final = "tool_denied"
@@ -65,12 +66,6 @@ class Confirm(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Verdict = Allow | Deny | Confirm
-_STRICT: Final = (Allow, Confirm, Deny)
-
-
-def strictest(one: Verdict, other: Verdict) -> Verdict:
-    """The verdict that stands of two; of two alike, the first."""
-    return one if _STRICT.index(type(one)) >= _STRICT.index(type(other)) else other
 
 
 def digest(tool: str, given: JSON) -> str:
@@ -151,17 +146,18 @@ class Later(Exception):
         self.prompt, self.timeout, self.on_timeout, self.to = prompt, timeout, on_timeout, to
 
 
-def recorded(what: Confirm | Later | Handed) -> str:
+def recorded(what: Confirm | list[Confirm] | Later | Handed) -> str:
     """What the journal says of it, where a result would be."""
-    if isinstance(what, Confirm | Handed):
+    if isinstance(what, Confirm | list | Handed):
         return msgspec.json.encode(what).decode()
     facts = {"prompt": what.prompt, "timeout": what.timeout, "on_timeout": what.on_timeout, "to": what.to}
     return msgspec.json.encode(facts).decode()
 
 
-def confirm_of(text: str) -> Confirm:
-    """What was recorded of a verdict."""
-    return msgspec.json.decode(text, type=Confirm)
+def confirms_of(text: str) -> list[Confirm]:
+    """The confirmations that were recorded: one alone, or several."""
+    found: Confirm | list[Confirm] = msgspec.json.decode(text, type=Confirm | list[Confirm])
+    return found if isinstance(found, list) else [found]
 
 
 def later_of(text: str) -> Later:

@@ -15,8 +15,8 @@ import msgspec
 
 from everhold.core import codec
 from everhold.core.codec import JSON
-from everhold.core.errors import BadArguments
 from everhold.core.query import Answer, Query, Usage
+from everhold.errors import BadArguments
 
 
 class Source(StrEnum):

@@ -14,14 +14,14 @@ from typing import Any, Literal
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import BadArguments, EverholdError
+from everhold.errors import BadArguments, EverholdError
 from everhold.packages import strategies
 from everhold.packages.find import find, is_path, known, loading_once
-from everhold.packages.folder import Folders
-from everhold.packages.hosts import is_lua
-from everhold.packages.meta import meta
+from everhold.packages.lua.folder import Folders
+from everhold.packages.lua.meta import meta
+from everhold.packages.program_hosts import is_lua
 from everhold.packages.settings import Settings
-from everhold.packages.strategies.about import Estimate, Strategy
+from everhold.packages.strategies.metadata import Estimate, Strategy
 from everhold.ports.program import Program
 from everhold.programs.lua.program import LuaProgram
 

@@ -33,13 +33,13 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.errors import EverholdError, NotAProgram, UnknownProgram, VersionMissing
+from everhold.errors import EverholdError, NotAProgram, UnknownProgram, VersionMissing
 from everhold.packages import load, strategies
-from everhold.packages.folder import MAIN, Folders, package, packages
 from everhold.packages.load import refuse_while_loading
+from everhold.packages.lua.folder import MAIN, Folders, package, packages
 from everhold.ports.program import REGISTRY, Program
 from everhold.programs.lua.program import TEXT, LuaProgram
-from everhold.programs.lua.root import Root
+from everhold.programs.lua.search_path import Root
 
 __all__ = ["ENTRY_POINTS", "Known", "find", "known", "loading_once", "refuse_while_loading"]
 

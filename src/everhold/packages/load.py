@@ -27,8 +27,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from everhold.core.errors import EverholdError, NotAProgram, RunsOnImport, UnknownProgram
-from everhold.ports.interrupt import is_own
+from everhold.errors import EverholdError, NotAProgram, RunsOnImport, UnknownProgram
+from everhold.ports.interrupts import is_own
 from everhold.ports.program import REGISTRY, Program, register
 
 log = logging.getLogger("everhold")

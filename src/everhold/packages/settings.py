@@ -5,9 +5,10 @@
     packages_path  the settings file; and what alc.toml and the ALC_ variables say (`packages/lua/`)
     llm            the settings file
     answer_with    the settings file
-    tell           the settings file: who is told of questions (`telling/`)
-    retention      the settings file: how long sessions are kept that have ended (`drive/sweep.py`)
+    tell           the settings file: who is told of questions (`notify/`)
+    retention      the settings file: how long sessions are kept that have ended (`archive/retention_settings.py`)
     worker         the settings file: how many sessions a worker drives, and its limits (`workers.py`)
+    lua            the settings file: what Lua programs share with Python programs (`packages/lua/lua_settings.py`)
 
 The settings file is the nearest `everhold.toml`, or `pyproject.toml` with a table `[tool.everhold]`, in the
 current folder or above it. Paths in it start from its own folder; all others from the current one.
@@ -18,7 +19,6 @@ Nothing is written or made here until `prepare` is called.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -26,19 +26,19 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.errors import BadSetting, StoreUnavailable
+from everhold.errors import BadSetting, StoreUnavailable
 from everhold.packages.find import absolute
-from everhold.packages.folder import Folders
-from everhold.programs.lua.root import Root
+from everhold.packages.lua.folder import Folders
+from everhold.programs.lua.search_path import Root
+from everhold.stores.address import MALFORMED, SUFFIXES, discreet, may_hold_secret, parts
 
 VARIABLE: Final = "EVERHOLD_DATABASE_URL"
 FILE: Final = "everhold.toml"
 _PROJECT: Final = "pyproject.toml"
-KEYS: Final = ("database", "programs", "packages_path", "llm", "answer_with", "tell", "retention", "worker")
+KEYS: Final = ("database", "programs", "packages_path", "llm", "answer_with", "tell", "retention", "worker", "lua")
 LISTS: Final = ("programs", "packages_path")  # settings that are lists of strings
 PACKAGES: Final = "packages"  # the folder of Lua packages in a project, and in the user's data folder
 SCHEMES: Final = ("sqlite", "memory", "postgresql")
-SUFFIXES: Final = (".db", ".sqlite", ".sqlite3")
 UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 DEFAULT: Final = "the user's data folder"
 _ELSEWHERE: Final = f"Say where the database should be: --database, or {VARIABLE}."
@@ -60,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True):
     tell: tuple[Mapping[str, Any], ...] = ()
     retention: Mapping[str, Any] = {}
     worker: Mapping[str, Any] = {}
+    lua: Mapping[str, Any] = {}
 
     @property
     def folders(self) -> Folders:
@@ -67,7 +68,7 @@ class Settings(msgspec.Struct, frozen=True):
 
         Raises `BadPackageFile` if the project has an alc.lock or an alc.local.toml that cannot be read.
         """
-        from everhold.packages.lua.home import is_strict
+        from everhold.packages.lua.paths import is_strict
         from everhold.packages.lua.roots import roots
 
         found, strict = roots(start=self.start), is_strict()
@@ -88,12 +89,6 @@ class Settings(msgspec.Struct, frozen=True):
     def shown(self) -> str:
         """The address without its password, for people and logs."""
         return discreet(self.database)
-
-
-def discreet(address: str) -> str:
-    """An address without its password."""
-    hidden = re.sub(r"(://[^/:@]*):.*@", r"\1:***@", address)
-    return re.sub(r"(\bpassword=)[^&]*", r"\1***", hidden)
 
 
 def settings(
@@ -133,6 +128,7 @@ def settings(
         tell=tuple(table.get("tell", ())),
         retention=table.get("retention", {}),
         worker=table.get("worker", {}),
+        lua=table.get("lua", {}),
     )
 
 
@@ -192,7 +188,7 @@ def address(given: str | os.PathLike[str], folder: Path, name: str = "database")
     if isinstance(given, os.PathLike):
         return _sqlite(os.fspath(given), folder, name)
     if not isinstance(given, str):
-        raise BadSetting(name, f"it is text or a path, not {given!r}")
+        raise BadSetting(name, f"it is text or a path, not {type(given).__name__}")
     scheme, mark, rest = given.partition("://")
     if not mark:
         return _bare(given, folder, name)
@@ -201,10 +197,14 @@ def address(given: str | os.PathLike[str], folder: Path, name: str = "database")
             return _sqlite(_after_third_slash(rest, name), folder, name)
         case "memory":
             if rest:
-                raise BadSetting(name, f"memory:// takes nothing after it, got {given!r}")
+                raise BadSetting(name, "memory:// takes nothing after it")
             return given
         case "postgresql" | "postgres":
+            if parts(given) is None:
+                raise BadSetting(name, MALFORMED)
             return f"postgresql://{rest}"
+    if may_hold_secret(scheme):
+        raise BadSetting(name, MALFORMED)
     close = _near(scheme, SCHEMES)
     raise BadSetting(name, f"{scheme}:// is not known; there are {', '.join(f'{s}://' for s in SCHEMES)}{close}")
 
@@ -212,15 +212,19 @@ def address(given: str | os.PathLike[str], folder: Path, name: str = "database")
 def _bare(given: str, folder: Path, name: str) -> str:
     if given == ":memory:":
         raise BadSetting(name, "for a database in memory say memory://")
+    if given.startswith(("postgres:", "postgresql:")):
+        raise BadSetting(name, MALFORMED)
     if not given.endswith(SUFFIXES):
         known = "sqlite:///file, postgresql://host/name, memory://, or a path that ends in .db"
-        raise BadSetting(name, f"{given!r} is not an address; say {known}")
+        said = "it" if may_hold_secret(given) else repr(given)
+        raise BadSetting(name, f"{said} is not an address; say {known}")
     return _sqlite(given, folder, name)
 
 
 def _after_third_slash(rest: str, name: str) -> str:
     if not rest.startswith("/"):
-        meant = f"sqlite:///{rest}" if rest else "memory://, or sqlite:///file.db"
+        file = "file.db" if may_hold_secret(rest) else rest
+        meant = f"sqlite:///{file}" if rest else "memory://, or sqlite:///file.db"
         raise BadSetting(name, f"sqlite:// takes three slashes and a path; did you mean {meant}?")
     return rest[1:]
 
@@ -229,7 +233,8 @@ def _sqlite(path: str, folder: Path, name: str) -> str:
     if path in ("", ":memory:"):
         raise BadSetting(name, "it names no file; for a database in memory say memory://")
     if "?" in path or "\0" in path:
-        raise BadSetting(name, f"{path!r} is not a path; an SQLite address takes no options")
+        said = "it" if may_hold_secret(path) else repr(path)
+        raise BadSetting(name, f"{said} is not a path; an SQLite address takes no options")
     return f"sqlite:///{(folder / Path(path).expanduser()).resolve()}"
 
 
@@ -279,7 +284,8 @@ def _checked(table: Any, file: Path) -> dict[str, Any]:
             raise BadSetting(f"{key} in {file}", f"there is no such setting{more}")
         wanted, fits = _wanted(key)
         if not fits(value):
-            raise BadSetting(f"{key} in {file}", f"it should be {wanted}, got {value!r}")
+            got = type(value).__name__ if key == "database" else repr(value)
+            raise BadSetting(f"{key} in {file}", f"it should be {wanted}, got {got}")
     return table
 
 
@@ -288,7 +294,7 @@ def _wanted(key: str) -> tuple[str, Callable[[Any], bool]]:
     match key:
         case "tell":
             return "a list of tables, [[tell]]", lambda value: _all(value, dict)
-        case "retention" | "worker":
+        case "retention" | "worker" | "lua":
             return f"a table, [{key}]", lambda value: isinstance(value, dict)
         case _ if key in LISTS:
             return "a list of strings", lambda value: _all(value, str)

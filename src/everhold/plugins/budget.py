@@ -19,8 +19,8 @@ from typing import ClassVar
 
 import msgspec
 
-from everhold.core.errors import BadSetting
 from everhold.core.ledger import Ledger, Tokens
+from everhold.errors import BadSetting
 from everhold.hooks import Abort, Moment, Plugin
 
 _MILLION = 1_000_000

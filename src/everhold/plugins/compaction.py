@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 from everhold.core.codec import JSON, dumps
-from everhold.core.errors import BadSetting
 from everhold.core.usage import estimate
+from everhold.errors import BadSetting
 from everhold.hooks import Ask, Compact, Moment, NewFrame, Plugin
 
 SOURCE: Final = "compaction"

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from everhold.core.codec import JSON
-from everhold.core.errors import AnswerFailed, BadArguments, MissingExtra, ToolServerFailed
 from everhold.core.message import Text
 from everhold.core.tool import Window
-from everhold.plugins.complaint import Complaint
-from everhold.plugins.stranger import ANY, bare, bounded, checked, content, named
+from everhold.errors import AnswerFailed, BadArguments, MissingExtra, ToolServerFailed
+from everhold.plugins.sanitize import ANY, bare, bounded, checked, content, named
+from everhold.plugins.stderr_tail import Complaint
 from everhold.ports import resource
-from everhold.ports.source import Offer
 from everhold.ports.tool import Tool
+from everhold.ports.tool_source import Offer
 
 if TYPE_CHECKING:
     from mcp import Client

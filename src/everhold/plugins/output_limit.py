@@ -3,7 +3,8 @@
     Agent(…, plugins=[OutputLimit(size=4_096, lines=100, keep="tail")])
 
 A tool has a limit of its own (`@tool(output=…)`); this one is stricter, and also holds for tools that other people
-wrote. The journal keeps what the tool returned.
+wrote. The journal keeps what the tool returned. A program that the model wrote gets results as they are; what it
+comes to is limited. The limit is applied after the other plugins: see `priority`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class OutputLimit(Plugin):
     """Cuts results of tools whose name matches one of the patterns; without patterns, of all."""
 
     name: ClassVar[str] = "output_limit"
+    priority: int = -100
 
     def __init__(
         self, *tools: str, size: int = 16 * 1024, lines: int = 400, keep: Literal["head", "tail"] = "head"
@@ -29,7 +31,11 @@ class OutputLimit(Plugin):
         self._window = Window(size, lines, keep)
 
     def before_result(self, moment: Moment, call: ToolUse, content: JSON) -> ReplaceResult | None:
-        if _has_pictures(content) or not any(fnmatchcase(call.name, pattern) for pattern in self._tools):
+        if (
+            moment.in_program
+            or _has_pictures(content)
+            or not any(fnmatchcase(call.name, pattern) for pattern in self._tools)
+        ):
             return None
         text = content if isinstance(content, str) else dumps(content)
         shown = self._window.cut(text)

@@ -1,39 +1,96 @@
-"""Secrets are not written down: inputs, results of tools and models' words are kept without them.
+"""What is redacted: secrets in inputs, tool results and models' words are removed before they are stored.
 
     Agent(…, plugins=[Redaction(values=[os.environ["DATABASE_PASSWORD"]])])
 
 What is not written down nobody sees: not the model, not people, and not the tool that the model calls with it. What
 people and hosts answer is kept without secrets, too; where the agent is not, it waits as it was given until it is.
 What waits in the intake stays there as it was given, also when it has entered: until it is vacuumed.
+
+Rules
+  1. `SECRETS` is the table of what looks like a secret. Each row is found in time that is linear in the text.
+  2. What stands under a name like `password` or `clientSecret` is replaced whatever it looks like, in lists and objects
+     too; `true`, `false`, `null` and empty text stay.
+  3. A result or reply that another plugin puts in the place of one is kept without secrets, too.
 """
 
 from __future__ import annotations
 
+import binascii
+import functools
 import re
-from collections.abc import Iterable
-from typing import ClassVar, Final
+from collections.abc import Callable, Iterable
+from typing import ClassVar, Final, NamedTuple
 
 from everhold.core.codec import JSON
-from everhold.core.errors import BadSetting
+from everhold.errors import BadSetting
 from everhold.hooks import Plugin
 
 REDACTED: Final = "[redacted]"
+
+
+class Secret(NamedTuple):
+    """One row of the table: what it is, how it looks, and what else has to be true of what looks so."""
+
+    what: str
+    pattern: str
+    check: Callable[[str], bool] | None = None
+
+
+def _is_user_and_password(encoded: str) -> bool:
+    """Whether text is base64 of `user:password`; "basic training" has a word that could be base64, too."""
+    try:
+        plain = binascii.a2b_base64(encoded + "=" * (-len(encoded) % 4)).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return False
+    return ":" in plain and plain.isprintable()
+
+
+#: A user in an address, and a password up to the last `@` before the next address begins. It ends at a quote, too.
+_USER: Final = r"[^\s:/?#@\"'<>`\\]*+"
+_PASSWORD: Final = r"(?:[^\s:\"'<>`\\]|:(?!//))+"
+#: The same without what ends the host of a web address: paths may have `@` in them.
+_WEB_PASSWORD: Final = r"(?:[^\s:/?#\"'<>`\\]|:(?!//))+"
+_WEB: Final = r"(?<=://)(?:(?<=http://)|(?<=https://)|(?<=ws://)|(?<=wss://))"
+_NO_WEB: Final = r"(?<=://)(?<!http://)(?<!https://)(?<!ws://)(?<!wss://)"
+
 #: What looks like a secret, whatever is around it. Each part has an end, so that no text is looked at again and again.
-PATTERNS: Final = (
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----))*+"
-    r"(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|(?=-----BEGIN ))",
-    r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_]){0,40}[A-Za-z0-9]{16,}\b",
-    r"\bgh[pousr]_[A-Za-z0-9]{20,}\b",
-    r"\bgithub_pat_[A-Za-z0-9_]{20,}\b",
-    r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",
-    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-    r"\bAIza[A-Za-z0-9_-]{35}\b",
-    r"\beyJ[A-Za-z0-9_-]{8,4000}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}",
-    r"(?<=://)[^/\s:@]+:[^/\s:@]+(?=@)",
-    r"(?i)(?<=bearer )[A-Za-z0-9._~+/-]{16,}=*",
+SECRETS: Final = (
+    Secret(
+        "private key",
+        r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----))*+"
+        r"(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|(?=-----BEGIN ))",
+    ),
+    Secret("key of OpenAI, Anthropic or Stripe", r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_]){0,40}[A-Za-z0-9]{16,}\b"),
+    Secret("token of GitHub", r"\bgh[pousr]_[A-Za-z0-9]{20,}\b"),
+    Secret("fine-grained token of GitHub", r"\bgithub_pat_[A-Za-z0-9_]{20,}\b"),
+    Secret("token of GitLab", r"\bgl(?:pat|dt|rt|ptt|soat|agent|cbt)-[A-Za-z0-9_-]{20,}"),
+    Secret("token of Hugging Face", r"\bhf_[A-Za-z0-9]{20,}\b"),
+    Secret("token of npm", r"\bnpm_[A-Za-z0-9]{20,}\b"),
+    Secret("token of Slack", r"\bxox[abeprs]-[A-Za-z0-9-]{10,}"),
+    Secret("key id of AWS", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    Secret("key of Google", r"\bAIza[A-Za-z0-9_-]{35}\b"),
+    Secret("JSON web token", r"\beyJ[A-Za-z0-9_-]{8,4000}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}"),
+    Secret("password in an address", rf"{_NO_WEB}{_USER}:{_PASSWORD}(?=@)"),
+    Secret("password in a web address", rf"{_WEB}{_USER}:{_WEB_PASSWORD}(?=@)"),
+    Secret("password with a slash in a web address", rf"{_WEB}{_USER}:(?!\d{{0,5}}[/?#]){_PASSWORD}(?=@)"),
+    Secret("password with a quote in an address", r"(?<=://)[^/\s:@]*+:[^/\s:@]++(?=@)"),
+    Secret("bearer token", r"(?i)(?<=bearer )[A-Za-z0-9._~+/-]{16,}=*"),
+    Secret("basic credentials", r"(?i)(?<=\bbasic )[A-Za-z0-9+/]{4,}+={0,2}", _is_user_and_password),
 )
-#: Names under which a value is one, whatever it looks like.
-NAMES: Final = re.compile(r"(?i)^(?:.*[-_])?(?:password|passwd|secret|api[-_]?key|access[-_]?token|private[-_]?key)$")
+#: Names under which a value is one, whatever it looks like; written with `_` and in small letters.
+NAMES: Final = re.compile(
+    r"(?:password|passwd|passphrase|secret"
+    r"|(?:^|_)(?:authorization|(?:api|access|private|secret|encryption|signing)_?key"
+    r"|(?:api|access|auth|bearer|id|refresh|secret|security|session)_?token))s?$"
+)
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_DASH: Final = re.compile(r"[-. ]")
+
+
+@functools.lru_cache(1024)
+def names_a_secret(name: str) -> bool:
+    """Whether a value under this name is a secret: `password`, `api-key`, `clientSecret`, `AUTH_TOKEN`."""
+    return NAMES.search(_DASH.sub("_", _HUMP.sub("_", name)).lower()) is not None
 
 
 class Redaction(Plugin):
@@ -45,21 +102,37 @@ class Redaction(Plugin):
         literal = [re.escape(value) for value in sorted(values, key=len, reverse=True)]
         if "" in literal:
             raise BadSetting("values", "a secret is not empty")
+        own = (Secret("your own", pattern) for pattern in (*literal, *patterns))
         try:
-            self._secret = [re.compile(one) for one in (*literal, *patterns, *PATTERNS)]
+            self._secrets = [(re.compile(one.pattern), one.check) for one in (*own, *SECRETS)]
         except re.error as error:
             raise BadSetting("patterns", f"{error.pattern!r} is no pattern: {error}") from None
 
     def before_store(self, value: JSON) -> JSON:
         if isinstance(value, str):
-            for secret in self._secret:
-                value = secret.sub(REDACTED, value)
-            return value
+            return self._without(value)
         if isinstance(value, list):
             return [self.before_store(one) for one in value]
         if isinstance(value, dict):
-            return {name: self._named(name, one) for name, one in value.items()}
+            return {
+                name: _hidden(one) if names_a_secret(name) else self.before_store(one) for name, one in value.items()
+            }
         return value
 
-    def _named(self, name: str, value: JSON) -> JSON:
-        return REDACTED if isinstance(value, str) and value and NAMES.match(name) else self.before_store(value)
+    def _without(self, text: str) -> str:
+        for pattern, check in self._secrets:
+            text = pattern.sub(REDACTED if check is None else _checked(check), text)
+        return text
+
+
+def _checked(check: Callable[[str], bool]) -> Callable[[re.Match[str]], str]:
+    return lambda found: REDACTED if check(found[0]) else found[0]
+
+
+def _hidden(value: JSON) -> JSON:
+    """A value with every text and number in it replaced."""
+    if isinstance(value, list):
+        return [_hidden(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _hidden(one) for name, one in value.items()}
+    return value if value is None or value == "" or isinstance(value, bool) else REDACTED

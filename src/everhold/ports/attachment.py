@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from everhold.core.errors import BadArguments, ForeignCall
+from everhold.errors import BadArguments, ForeignCall
 
 #: Bytes that one attachment may have.
 LARGEST: Final = 64 * 1024 * 1024

@@ -10,9 +10,9 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from everhold.core.codec import JSON, plain
-from everhold.core.errors import ForeignCall
 from everhold.core.query import MAX_TOKENS, Kind, Query
 from everhold.core.schema import fit, schema_of
+from everhold.errors import ForeignCall
 
 
 class Completer(Protocol):

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from everhold.core.codec import JSON
-from everhold.core.errors import AnswerRefused, BadArguments, BadSchema, BadValue, NotAProgram
 from everhold.core.journal import Delivery, Reply, Restart
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Query
 from everhold.core.schema import fit, unfit
 from everhold.core.session import Birth
+from everhold.errors import AnswerRefused, BadArguments, BadSchema, BadValue, NotAProgram
 from everhold.ports.context import Context
 
 P = ParamSpec("P")

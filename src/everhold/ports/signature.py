@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 from weakref import WeakKeyDictionary
 
 from everhold.core.codec import JSON
-from everhold.core.errors import BadArguments, BadValue, EverholdError
 from everhold.core.schema import schema_of, unfit
+from everhold.errors import BadArguments, BadValue, EverholdError
 
 _PLAIN: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 #: No two parts that could share a blank stand side by side: a long line would be tried in every way to split it.

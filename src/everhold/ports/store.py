@@ -17,7 +17,7 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.core.intake import Intake
 from everhold.core.journal import Delivery
-from everhold.core.lease import TTL, Owner
+from everhold.core.lease import TTL, Fence, Owner
 from everhold.core.query import Kind, Query
 from everhold.core.session import Birth, Head, SessionId, State
 from everhold.ports.attachment import Attachment
@@ -54,11 +54,16 @@ class Effect(msgspec.Struct, frozen=True):
 class Letter(msgspec.Struct, frozen=True):
     """A row of the intake: something accepted for a session that its program has not seen yet."""
 
-    kind: str  # "answer", "signal", "cancel"
+    kind: str  # "start", "answer", "signal", "cancel", "wake"
     body: JSON
     at: float
     id: int = 0  # given by the store
     to: SessionId | None = None  # another session than the one of the change
+
+
+#: The namespace of durable values that holds the keys of deleted sessions, each with the id of its last session. No
+#: program can name it.
+DELETED_KEYS: Final = "session/deleted-key"
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -127,6 +132,34 @@ class Standing(msgspec.Struct, frozen=True):
     waiting: int = 0  # those of them that wait and are available
 
 
+#: Why a session needs a move: a timer is due, a letter waits, a mark has no living worker, an item waits in the intake
+#: and no lease is alive, or a question to a model is open that workers may take.
+TIMER: Final = "timer"
+LETTER: Final = "letter"
+MARK: Final = "mark"
+ITEM: Final = "item"
+PARKED: Final = "parked"
+
+
+class Unmoved(msgspec.Struct, frozen=True):
+    """A session that needs a move. The same again means that nothing has happened to it since."""
+
+    id: SessionId
+    why: str
+    since: float
+    revision: int
+    came: int = 0  # of what waits in its intake: grows with what comes
+
+
+class News(msgspec.Struct, frozen=True):
+    """What another process says of what it wrote."""
+
+    sessions: Sequence[str] = ()  # to which sessions; none: it does not say
+    moves: bool = True  # whether one of them may have to be moved
+    heads: bool = True  # whether more was written than what waits in their intakes
+    first: str = ""  # the worker that sees to it first, if there is one: others leave it to that one for a moment
+
+
 class Worker(msgspec.Struct, frozen=True):
     """One process that works for sessions; its row says that it is alive, for `ttl` seconds after each beat."""
 
@@ -182,11 +215,12 @@ Progress = Callable[[int, int], object]
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something `verify` found."""
+    """Something `verify` found. A warning says that something may be missing, not that something is damaged."""
 
     session: str
     code: str
     detail: str
+    warning: bool = False
 
 
 class Store(Protocol):
@@ -210,13 +244,20 @@ class Store(Protocol):
         """
         ...
 
+    def commit_now(self, change: Change, fence: int) -> bool:
+        """Land one change without waiting, if that is possible now; False: it did not land, and `commit` has to wait.
+
+        MUST raise and keep what `commit` does.
+        """
+        ...
+
     async def load(self, session_id: str, since: int = 0) -> Record:
         """Read one session and its deliveries from `since` on, of one moment.
 
         `OPEN` is from `head.open_from` on, and `BEGUN` from `head.metrics.begun`, where its program began again last.
 
         MUST raise `UnknownSession` if there is none.
-        MUST include the deliveries a fork shares with its origin.
+        MUST include the deliveries a fork shares with its origin, through any number of forks of forks.
         """
         ...
 
@@ -235,16 +276,20 @@ class Store(Protocol):
         """
         ...
 
-    async def due(self, now: float, limit: int) -> builtins.list[SessionId]:
-        """Sessions whose time has come, or that have letters nobody hands over, oldest first."""
+    async def unmoved(
+        self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
+    ) -> builtins.list[Unmoved]:
+        """Sessions that need a move, oldest first, once for each reason: see `TIMER` and what follows it.
+
+        `now` is the moment until which timers are due; `living` are the workers whose marks are in good hands. Parked
+        questions are looked for if `parked` says so.
+        MUST name sessions that have ended and have items waiting, too: what waits has to be told so.
+        What it costs depends on what is found, not on how many sessions there are.
+        """
         ...
 
     async def next_due(self) -> float | None:
         """The earliest moment at which a session moves by itself."""
-        ...
-
-    async def orphans(self, alive: set[str]) -> builtins.list[SessionId]:
-        """Sessions with effects of workers that are not among the living."""
         ...
 
     async def intake(
@@ -255,11 +300,13 @@ class Store(Protocol):
         named: Sequence[str] = (),
         whole: bool = False,
         only: bool = False,
+        writes: bool = False,
     ) -> T:
         """Let `act` see a session's lease and what waits for it, and land what it changed, as one.
 
         It is given everything that waits, what has ended under an id or key `named`, or all with `whole`; with `only`
         it needs no more than what is named, however much waits. A key under which it lets something in has to be named.
+        `writes` is a hint that it will change something that has to last.
         It may be called more than once, and is to be repeatable: where the outcome of a try is unknown, it is tried
         again.
         MUST raise `UnknownSession` if there is none.
@@ -270,19 +317,20 @@ class Store(Protocol):
         """
         ...
 
-    async def ready(self, limit: int) -> builtins.list[SessionId]:
-        """Sessions for which something waits that nobody sees to: it is available, and no lease is alive.
-
-        MUST name those that have ended, too: what waits for them has to be told so.
-        """
-        ...
-
     async def standing(self, sessions: Sequence[str]) -> dict[SessionId, Standing]:
         """How these sessions stand; one that is not there is left out. It costs little, however large they are."""
         ...
 
     async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
         """Renew all leases of a worker that are alive; returns whose they are."""
+        ...
+
+    async def release_lease(self, session_id: str, fence: Fence, came: int) -> bool:
+        """Release one lease, if it is still this one; returns whether something waits that came after item `came`.
+
+        What waited before was seen by whoever took the lease: to be told of it again and again would help nobody.
+        MUST raise `UnknownSession` if there is none.
+        """
         ...
 
     async def leave(self, owner: Owner) -> None:
@@ -340,6 +388,7 @@ class Store(Protocol):
         """Forget a session; return how many deliveries are kept because a fork still uses them.
 
         MUST keep what a fork shares, and hide the rest.
+        MUST free its key, and keep the session's id under that key in the namespace `DELETED_KEYS`, at once.
         """
         ...
 
@@ -385,18 +434,20 @@ class Store(Protocol):
         """Whether another process may have written since the last call."""
         ...
 
-    def listen(self, wake: Callable[[str], None], me: str = "") -> float:
+    def listen(self, wake: Callable[[News], None], me: str = "") -> float:
         """Have `wake` called when another process may have written, until the store is closed.
 
-        It is given the name of who sees to that first, if anybody does: others can leave it to him for a moment. `me`
-        is who looks for work here, and sees first to what this process writes.
+        `me` is who looks for work here, and sees first to what this process writes.
         Returns the seconds after which to ask `changed` all the same: `LOOK_EVERY` from a store that hears nothing.
         MUST have called `wake`, or say so when `changed` is asked, by then.
         """
         ...
 
     async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:
-        """Look for gaps, dangling references and damage; tells after each session how far it is."""
+        """Look for gaps, dangling references and damage; tells after each session how far it is.
+
+        MUST find nothing in a sound store, but for warnings (see `Problem`).
+        """
         ...
 
     def stats(self) -> dict[str, Any]:

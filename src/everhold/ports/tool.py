@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 import msgspec
 
 from everhold.core.codec import JSON, plain
-from everhold.core.errors import BadArguments
 from everhold.core.message import Image, Text
 from everhold.core.query import Rerun
 from everhold.core.schema import fit, unfit
 from everhold.core.tool import Wanted, Window
+from everhold.errors import BadArguments
 from everhold.ports.attachment import Attachment, keep, kept
 from everhold.ports.completion import complete
-from everhold.ports.deltas import Delta, DeltaKind, publish
 from everhold.ports.signature import described, hints_of, parameters, schema
-from everhold.ports.work import Sessions, Values, Write
+from everhold.ports.stream import Delta, DeltaKind, publish
+from everhold.ports.tool_services import Sessions, Values, Write
 
 if TYPE_CHECKING:
     from everhold.hooks import Moment

@@ -2,7 +2,8 @@
 
     plugin, kit     the pytest fixture `everhold`, and its sessions
     crash           crash_everywhere: a program crashed before and after every commit
-    faults          a store that crashes, and processes made to be killed with `kill -9`
+    cancel          cancel_everywhere: the callers of a program cancelled at every await
+    faults          stores that crash or are slow, and processes made to be killed with `kill -9`
     clock           a clock that a test moves
     conformance     the contract of stores, as tests
 
@@ -14,29 +15,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from everhold.testing.cancel import CancelReport as CancelReport
+    from everhold.testing.cancel import cancel_everywhere as cancel_everywhere
     from everhold.testing.clock import ManualClock as ManualClock
+    from everhold.testing.compare import NotSame as NotSame
     from everhold.testing.crash import CrashReport as CrashReport
-    from everhold.testing.crash import NotSame as NotSame
     from everhold.testing.crash import crash_everywhere as crash_everywhere
     from everhold.testing.faults import CRASHED as CRASHED
     from everhold.testing.faults import CrashingStore as CrashingStore
     from everhold.testing.faults import Nursery as Nursery
-    from everhold.testing.kit import Kit as Kit
-    from everhold.testing.kit import NotReplayed as NotReplayed
+    from everhold.testing.faults import SlowStore as SlowStore
+    from everhold.testing.fixture import Kit as Kit
+    from everhold.testing.fixture import NotReplayed as NotReplayed
     from everhold.testing.network import NetworkRefused as NetworkRefused
     from everhold.testing.session import Session as Session
 
 _HOMES = {
     "CRASHED": "faults",
+    "CancelReport": "cancel",
     "CrashReport": "crash",
     "CrashingStore": "faults",
-    "Kit": "kit",
+    "Kit": "fixture",
     "ManualClock": "clock",
     "NetworkRefused": "network",
-    "NotReplayed": "kit",
-    "NotSame": "crash",
+    "NotReplayed": "fixture",
+    "NotSame": "compare",
     "Nursery": "faults",
     "Session": "session",
+    "SlowStore": "faults",
+    "cancel_everywhere": "cancel",
     "crash_everywhere": "crash",
 }
 

@@ -17,14 +17,14 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.answerers import Command, Script
-from everhold.answerers.script import matcher
-from everhold.core.errors import AnswerFailed, BadSetting
 from everhold.core.journal import Delivery, describe
 from everhold.core.query import Answer, Query
 from everhold.core.session import Birth
+from everhold.errors import AnswerFailed, BadSetting
+from everhold.models import Command, Script
+from everhold.models.script import matcher
+from everhold.ports.answer import Said
 from everhold.ports.program import Answerer
-from everhold.ports.said import Said
 
 Answers = Mapping[Any, Any] | Sequence[Any] | Callable[[Query], Any] | PathLike[str] | str
 
@@ -103,8 +103,8 @@ def answerer(spec: Any, folder: Path | None = None) -> Answerer:
 
 def recorded(path: Path) -> Recorded:
     """The answers of an exported file, or of one that `export --as-test` wrote."""
-    from everhold.drive.exported import Carried, Reader
-    from everhold.drive.tape import Tape
+    from everhold.archive.export_format import Carried, Reader
+    from everhold.archive.recording import Tape
 
     if path.suffix == ".json":
         found = Tape.read(path)

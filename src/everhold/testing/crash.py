@@ -16,34 +16,28 @@ and exact. For a real `kill -9` of a real process there is `everhold.testing.fau
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter
-from collections.abc import Coroutine, Mapping
-from typing import Any, Final, Literal, NoReturn, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NoReturn
 
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import OutcomeUnknown
 from everhold.core.journal import describe
-from everhold.core.query import Answer, Kind, Query
-from everhold.core.status import Finished, Raised, Returned
-from everhold.ports.program import Answerer, Call
-from everhold.ports.store import Change, Record
+from everhold.core.query import Kind
+from everhold.core.status import Finished, Returned
+from everhold.ports.program import Call
+from everhold.ports.store import Change, Store
 from everhold.stores.memory import MemoryStore
 from everhold.testing.answers import Answers, StandIns, answerer
+from everhold.testing.compare import NotSame, Remembering, Told, apart, differences, records
 from everhold.testing.faults import CrashingStore
-from everhold.testing.house import AFTER, House, StillClock, named
+from everhold.testing.runtime import AFTER, House, StillClock, named
 
-T = TypeVar("T")
 When = Literal["before", "after"]
 
 _KEY: Final = "crash-everywhere"
 _TURNS: Final = 1000  # answers and timers before a program counts as endless
-
-
-class NotSame(AssertionError):
-    """A crash changed what a program did."""
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -101,7 +95,7 @@ def crash_everywhere(
     `answers` are for people's questions too; `calls` stand in for the functions that it calls, by name; `signals` are
     sent when it waits for them, by name. It must come to its end with what is given.
     """
-    return _apart(_Crashes(call, answers, dict(calls or {}), dict(signals or {})).report())
+    return apart(_Crashes(call, answers, dict(calls or {}), dict(signals or {})).report())
 
 
 class _Crash(BaseException):
@@ -125,36 +119,12 @@ class _Mortal(CrashingStore):
         await super().commit(change, fence)
 
 
-class _Remembering:
-    """Answers as the first run was answered; whatever is new is asked of the test."""
-
-    kinds = frozenset({Kind.LLM, Kind.APPROVAL, Kind.INPUT})
-
-    def __init__(self, inner: Answerer | None) -> None:
-        self._inner = inner
-        self._known: dict[tuple[str, str], Any] = {}
-
-    async def answer(self, query: Query, session_id: str) -> Any:
-        place = (session_id, query.key)
-        if place not in self._known:
-            if self._inner is None:
-                raise AssertionError(f"crash_everywhere has no answer for {describe(query)}")
-            try:
-                self._known[place] = await self._inner.answer(query, session_id)
-            except Exception as error:
-                self._known[place] = error
-        said = self._known[place]
-        if isinstance(said, Exception):
-            raise said
-        return said
-
-
 class _Crashes:
     def __init__(
         self, call: Call[Any], answers: Answers | None, calls: dict[str, Any], signals: dict[str, JSON]
     ) -> None:
         self._call, self._signals = call, signals
-        self._answers = _Remembering(None if answers is None else answerer(answers))
+        self._answers = Remembering(None if answers is None else answerer(answers), "crash_everywhere")
         self._stand_ins = StandIns()
         self._stand_ins.add(calls)
         self._open: list[str] = []
@@ -174,26 +144,26 @@ class _Crashes:
             raise NotSame(str(report))
         return report
 
-    async def _crashed(self, commit: int, when: When, expected: dict[str, _Told], calls: Counter[str]) -> Point:
+    async def _crashed(self, commit: int, when: When, expected: dict[str, Told], calls: Counter[str]) -> Point:
         memory = MemoryStore()
         clock = StillClock()
         first, again = _Mortal(memory, commit, when), _Mortal(memory)
         _, before = await self._life(first, clock)
         _, after = await self._life(again, clock)
-        told = {name: _Told.of(record) for name, record in await _records(memory)}
+        told = await _all_told(memory)
         repeated = [name for name, times in (before + after).items() if times > calls[name]]
         unknown = [name for one in told.values() for name in one.unknown]
-        differences = [] if first.dead else ["it made fewer commits than before"]
+        differ = [] if first.dead else ["it made fewer commits than before"]
         if not unknown:  # else it was told something else, and may do something else
-            differences += _differences(expected, told)
-        return Point(commit, when, differences, repeated, unknown)
+            differ += differences(expected, told, "the crash")
+        return Point(commit, when, differ, repeated, unknown)
 
-    async def _story(self, store: _Mortal) -> tuple[dict[str, _Told], Counter[str]]:
+    async def _story(self, store: _Mortal) -> tuple[dict[str, Told], Counter[str]]:
         ended, calls = await self._life(store, StillClock())
         if not ended:
             waits = "; ".join(self._open) or "something that never comes"
             raise AssertionError(f"{self._call!r} does not come to an end with what is given: it waits for {waits}")
-        return {name: _Told.of(record) for name, record in await _records(store.store)}, calls  # type: ignore[arg-type]
+        return await _all_told(store.store), calls
 
     async def _life(self, store: _Mortal, clock: StillClock) -> tuple[bool, Counter[str]]:
         """One process: it goes on with the story to its end, or to its own."""
@@ -240,63 +210,8 @@ class _Crashes:
         return True
 
 
-class _Told(msgspec.Struct):
-    """A session without numbers and times: what was asked where, what was answered, and how it ended."""
-
-    asked: dict[str, str]
-    answers: dict[str, JSON]
-    unknown: list[str]
-    outcome: Any
-
-    @classmethod
-    def of(cls, record: Record) -> _Told:
-        queries = {query.q: query for delivery in record.deliveries for query in delivery.asked}
-        given = [answer for delivery in record.deliveries for answer in delivery.answers]
-        notes = record.deliveries[-1].notes if record.deliveries else None
-        outcome = None if notes is None else notes.outcome
-        if isinstance(outcome, Raised):
-            outcome = Raised(outcome.error, outcome.kind)
-        return cls(
-            {query.key: describe(query) for query in queries.values()},
-            {queries[answer.q].key: _said(answer) for answer in given},
-            [named([queries[answer.q]])[0] for answer in given if _is_unknown(answer)],
-            outcome,
-        )
-
-
-def _said(answer: Answer) -> JSON:
-    return answer.value if answer.error is None else {"error": answer.error}
-
-
-def _is_unknown(answer: Answer) -> bool:
-    return answer.error is not None and answer.error.get("code") == OutcomeUnknown.code
-
-
-async def _records(store: MemoryStore) -> list[tuple[str, Record]]:
-    from everhold.ports.store import Filter
-
-    rows = await store.list(Filter(limit=10_000))
-    return [(row.birth.id, await store.load(row.birth.id)) for row in sorted(rows, key=lambda row: row.birth.id)]
-
-
-def _differences(expected: dict[str, _Told], told: dict[str, _Told]) -> list[str]:
-    found = [f"session {name} is missing" for name in expected if name not in told]
-    found += [f"session {name} is one too many" for name in told if name not in expected]
-    for name in expected.keys() & told.keys():
-        found += _differ(expected[name], told[name])
-    return found
-
-
-def _differ(was: _Told, now: _Told) -> list[str]:
-    found = []
-    for what, old, new in (("asked", was.asked, now.asked), ("answered", was.answers, now.answers)):
-        for place in dict.fromkeys([*old, *new]):
-            a, b = old.get(place, "nothing"), new.get(place, "nothing")
-            if a != b:
-                found.append(f"{what} at {place}: {a!r}; after the crash {b!r}")
-    if was.outcome != now.outcome:
-        found.append(f"it ended with {was.outcome!r}; after the crash with {now.outcome!r}")
-    return found
+async def _all_told(store: Store) -> dict[str, Told]:
+    return {record.birth.id: Told.of(record) for record in await records(store)}
 
 
 def _silent_about_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -307,22 +222,3 @@ def _silent_about_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, An
 def _where(points: list[Point], name: str, field: str) -> str:
     places = [str(point) for point in points if name in getattr(point, field)]
     return ", ".join(places[:4]) + (f" and at {len(places) - 4} more" if len(places) > 4 else "")
-
-
-def _apart(work: Coroutine[Any, Any, T]) -> T:
-    """Do something async on a loop of its own, also where one is running."""
-    done: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(asyncio.run(work))
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name="everhold-crashes")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return done[0]

@@ -1,4 +1,4 @@
-"""Tools to break things on purpose: a store that ends its process at a commit, and processes made to be killed.
+"""Tools to break things on purpose: stores that end their process or make callers wait, and processes to be killed.
 
     store = CrashingStore(SQLiteStore(path), at=7, when="before")    # the process ends instead of commit 7
 
@@ -71,6 +71,9 @@ class CrashingStore:
     def time(self, now: Callable[[], float] | None) -> None:
         self.store.time = now
 
+    def commit_now(self, change: Change, fence: int) -> bool:
+        return False  # all of them are counted in `commit`
+
     async def commit(self, change: Change, fence: int) -> None:
         self.commits += 1
         mine = self.commits == self._at
@@ -81,6 +84,41 @@ class CrashingStore:
         await self.store.commit(change, fence)
         if mine and self._when == "after":
             self._die()
+
+
+class SlowStore:
+    """A store that lets the event loop turn before and after each of its verbs, as one behind a network does.
+
+    Each await of a verb is then a suspension at which its caller can be cancelled. In between, the verb is the inner
+    store's own: a commit that has landed is not acknowledged before the second turn.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def commit_now(self, change: Change, fence: int) -> bool:
+        return False  # nothing lands without a turn
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self.store, name)
+        if name in ("open", "close") or not inspect.iscoroutinefunction(verb):
+            return verb
+
+        async def slow(*args: Any, **options: Any) -> Any:
+            await asyncio.sleep(0)
+            found = await verb(*args, **options)
+            await asyncio.sleep(0)
+            return found
+
+        return slow
+
+    @property
+    def time(self) -> Callable[[], float] | None:
+        return self.store.time
+
+    @time.setter
+    def time(self, now: Callable[[], float] | None) -> None:
+        self.store.time = now
 
 
 class Child:

@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from everhold.testing.kit import Kit
+    from everhold.testing.fixture import Kit
 
 _ACCEPTED = "_everhold_accepted"
 
@@ -40,7 +40,7 @@ def everhold(request: pytest.FixtureRequest) -> Iterator[Kit]:
 
     What ran in the test is replayed when it is over; a program that does not replay fails it.
     """
-    from everhold.testing.kit import Kit
+    from everhold.testing.fixture import Kit
 
     config = request.config
     update, fresh = config.getoption("--everhold-update"), config.getoption("--everhold-fresh")

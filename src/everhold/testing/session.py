@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from everhold.answerers.script import matcher
 from everhold.core.journal import describe
 from everhold.core.query import Kind, Query
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Status
+from everhold.models.script import matcher
 
 if TYPE_CHECKING:
-    from everhold.testing.kit import Kit
+    from everhold.testing.fixture import Kit
 
 
 class Session:

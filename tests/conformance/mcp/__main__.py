@@ -6,7 +6,7 @@ from typing import Any
 from mcp.server.lowlevel import Server
 
 from everhold.__main__ import main
-from everhold.fronts.mcp import server
+from everhold.mcp import server
 from tests.conformance.mcp import fixture, task
 
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import TypedDict
 
 import everhold
-from everhold.core.errors import Poison
+from everhold.errors import Poison
 
 
 class Confirmed(TypedDict):

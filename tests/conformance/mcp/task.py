@@ -10,8 +10,8 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 
 from everhold.core.status import Finished
-from everhold.fronts.mcp.server import Front
-from everhold.fronts.mcp.tasks import declared, missing
+from everhold.mcp.server import Front
+from everhold.mcp.tasks import declared, missing
 from tests.conformance.mcp import fixture, programs
 
 #: For each tool: its program, and whether it does without tasks for clients that do not know them.

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from everhold.core.budget import Budget
-from everhold.core.errors import BadSetting, BudgetExceeded
+from everhold.errors import BadSetting, BudgetExceeded
 
 ALL = Budget(max_llm_calls=3, max_elapsed_ms=1000, max_tokens=50)
 

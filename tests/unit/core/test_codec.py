@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everhold.core.codec import dumps, loads, plain, same, seal
-from everhold.core.errors import BadValue
+from everhold.errors import BadValue
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=10)
 SCALARS = (

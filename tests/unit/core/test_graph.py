@@ -2,9 +2,9 @@
 
 import pytest
 
-from everhold.core.errors import DamagedGraph, UnknownNode
 from everhold.core.graph import INITIAL, Frame, Graph, Node, NodeKind, View, applicable, blocks, brief, common, text
 from everhold.core.message import Role
+from everhold.errors import DamagedGraph, UnknownNode
 
 
 def said(id_, parent, words, role=Role.USER):

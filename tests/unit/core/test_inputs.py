@@ -3,12 +3,12 @@
 import pytest
 
 from everhold.core.conversation import Conversation, inputs_of
-from everhold.core.errors import InputEnded, SessionBusy, UnknownInput
 from everhold.core.graph import Node
 from everhold.core.intake import Intake, Item, ItemKind
 from everhold.core.journal import Delivery, Notes
 from everhold.core.message import Role
 from everhold.core.query import Answer, Kind, Query
+from everhold.errors import InputEnded, SessionBusy, UnknownInput
 
 
 def words(text):

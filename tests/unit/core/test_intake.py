@@ -6,7 +6,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from everhold.core.errors import BadArguments, BadValue, ClaimLost, InputConflict, LeaseLost, SessionEnded
 from everhold.core.intake import (
     Boundary,
     Cancel,
@@ -24,6 +23,7 @@ from everhold.core.intake import (
 )
 from everhold.core.lease import Busy, Fence, Owner, Taken
 from everhold.core.session import State
+from everhold.errors import BadArguments, BadValue, ClaimLost, InputConflict, LeaseLost, SessionEnded
 
 ANNA, BEN = Owner("anna", "1"), Owner("ben", "1")
 EARLY, LATE = Boundary.AFTER_WORK, Boundary.BEFORE_COMPLETION

@@ -6,7 +6,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from everhold.core.errors import Diverged
 from everhold.core.journal import (
     Delivery,
     Expected,
@@ -29,10 +28,11 @@ from everhold.core.journal import (
     seal,
     tape,
 )
-from everhold.core.log import LogEntry, Progress
 from everhold.core.metrics import Metrics
+from everhold.core.progress import LogEntry, Progress
 from everhold.core.query import Answer, Kind, Query, Rerun, Usage
 from everhold.core.status import Raised, Returned, Stopped
+from everhold.errors import Diverged
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from everhold.core import lease as leases
-from everhold.core.errors import BadSetting, LeaseLost
 from everhold.core.lease import TTL, Busy, Fence, Lease, Owner, Taken, Timings
+from everhold.errors import BadSetting, LeaseLost
 
 ANNA, BEN = Owner("anna", "1"), Owner("ben", "1")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from everhold.core.errors import BadValue
 from everhold.core.ledger import Ledger, Tokens, tokens
 from everhold.core.query import Usage
+from everhold.errors import BadValue
 
 USED = Usage(
     prompt_tokens=100,

@@ -3,7 +3,6 @@
 import pytest
 
 from everhold.core import codec
-from everhold.core.errors import BadValue
 from everhold.core.message import (
     Image,
     Message,
@@ -18,6 +17,7 @@ from everhold.core.message import (
     system,
     user,
 )
+from everhold.errors import BadValue
 
 FORMS = [
     (Message(Role.SIGNAL), '{"role":"signal"}'),

@@ -4,7 +4,7 @@ import msgspec
 
 from everhold.core.budget import Budget
 from everhold.core.metrics import Metrics
-from everhold.core.observe import Observer
+from everhold.core.observer import Observer
 from everhold.core.query import Answer, Kind, Query, Usage
 from everhold.core.usage import Source, Spent
 

@@ -14,6 +14,7 @@ from everhold.core.query import (
     Query,
     Rerun,
     inherited_space,
+    lua_space,
     number,
     own_space,
     reworded,
@@ -126,12 +127,18 @@ def test_a_namespace_of_one_session_has_its_like_in_a_fork():
         (own_space(ONE, "0.1"), own_space(FORK, "0.2"), True),
         (own_space(ONE, "0.1"), "default", True),
         ("default", "mine", True),
+        ("default", lua_space("default"), False),
+        ("default", lua_space("mine"), True),
     ],
 )
 def test_a_fork_asks_for_values_in_its_own_name(recorded, asked, is_reworded):
-    """It asks for the same, in a namespace that is its own."""
+    """It asks for the same, in a namespace that is its own; so does Lua, which had none of its own before."""
     old, new = (Query(0, "0:0", kind=Kind.STATE, args={"in": one, "do": "keys"}, to=one) for one in (recorded, asked))
     assert reworded(old, new) is is_reworded
+
+
+def test_lua_has_namespaces_of_its_own_but_for_shared_ones():
+    assert [lua_space("a"), lua_space("a", {"b"}), lua_space("a", ["a"])] == ["lua/a", "lua/a", "a"]
 
 
 def test_who_may_answer():

@@ -11,8 +11,8 @@ import msgspec
 import pydantic
 import pytest
 
-from everhold.core.errors import AnswerRefused, BadSchema, BadValue
 from everhold.core.schema import check, fit, read, schema_of, unfit
+from everhold.errors import AnswerRefused, BadSchema, BadValue
 
 
 @dataclass

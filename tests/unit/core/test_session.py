@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from everhold.core.errors import IllegalMove
 from everhold.core.metrics import Metrics
 from everhold.core.session import ENDED, MOVES, Event, Head, State, mint, moved
+from everhold.errors import IllegalMove
 
 DIAGRAM = """
 running    paused    -> paused

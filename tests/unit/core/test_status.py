@@ -5,9 +5,8 @@ import pytest
 
 from everhold.core.budget import Budget
 from everhold.core.codec import plain
-from everhold.core.errors import BadSetting, Cancelled, Failed, ManyOpenQueries, NoOpenQuery
-from everhold.core.log import LogEntry, Progress
 from everhold.core.metrics import Metrics
+from everhold.core.progress import LogEntry, Progress
 from everhold.core.query import Answer, Kind, Query, Usage
 from everhold.core.session import State
 from everhold.core.status import (
@@ -27,6 +26,7 @@ from everhold.core.status import (
     snapshots,
     sole,
 )
+from everhold.errors import BadSetting, Cancelled, Failed, ManyOpenQueries, NoOpenQuery
 
 
 def asked(number, prompt="hello", **fields):

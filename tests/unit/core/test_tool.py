@@ -2,39 +2,22 @@
 
 import pytest
 
-from everhold.core.errors import BadArguments
 from everhold.core.tool import (
-    Allow,
     Beside,
     Confirm,
-    Deny,
     Handed,
     Later,
     Window,
     apart,
     beside,
-    confirm_of,
+    confirms_of,
     digest,
     handed_of,
     key_of,
     later_of,
     recorded,
-    strictest,
 )
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "stands"),
-    [
-        (Allow(), Allow(), Allow()),
-        (Allow(), Confirm("a"), Confirm("a")),
-        (Deny("a"), Confirm("b"), Deny("a")),
-        (Confirm("a"), Deny("b"), Deny("b")),
-        (Deny("a"), Deny("b"), Deny("a")),
-    ],
-)
-def test_the_strictest_verdict_stands(one, other, stands):
-    assert strictest(one, other) == stands
+from everhold.errors import BadArguments
 
 
 def test_a_digest_names_a_tool_with_its_input():
@@ -51,7 +34,8 @@ def test_a_key_is_the_place_of_a_call_in_its_session():
 
 @pytest.mark.parametrize("verdict", [Confirm(), Confirm("why", "ada", 5.0)])
 def test_a_verdict_is_read_as_it_was_recorded(verdict):
-    assert confirm_of(recorded(verdict)) == verdict
+    assert confirms_of(recorded(verdict)) == [verdict]
+    assert confirms_of(recorded([verdict, Confirm("too")])) == [verdict, Confirm("too")]
 
 
 def test_what_comes_later_is_read_as_it_was_recorded():

@@ -2,9 +2,9 @@
 
 import pytest
 
-from everhold.core.errors import BadArguments
 from everhold.core.query import Answer, Query, Usage
 from everhold.core.usage import Count, Source, Spent, asked, estimate, measure, price, usage_of, wrote
+from everhold.errors import BadArguments
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 from everhold.core.status import Finished, Paused
 from everhold.stores.memory import MemoryStore
 from everhold.testing.answers import StandIns
-from everhold.testing.house import House, StillClock
+from everhold.testing.runtime import House, StillClock
 
 ENDLESS = 500  # rounds after which a strategy counts as endless
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from everhold.core.errors import UnknownProgram, VersionMissing
+from everhold.errors import UnknownProgram, VersionMissing
 from everhold.packages import find as finding
 from everhold.packages.catalog import catalog, entry, estimate, named, strategy_of, summary_of
-from everhold.packages.folder import Folders
+from everhold.packages.lua.folder import Folders
 from everhold.packages.settings import PACKAGES, home, settings
 from everhold.packages.strategies import NAMES
 from everhold.ports.program import program
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.root import Root
+from everhold.programs.lua.search_path import Root
 
 PYTHON = """
 @program

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everhold.core.errors import NotAProgram, RunsOnImport, UnknownProgram, VersionMissing
+from everhold.errors import NotAProgram, RunsOnImport, UnknownProgram, VersionMissing
 from everhold.packages.find import find, known
 from everhold.ports.program import REGISTRY, program
 
@@ -141,6 +141,7 @@ def test_a_file_is_loaded_once(write):
     assert find("./shop.py:refund") is first
 
 
+@pytest.mark.process
 def test_the_reference_is_the_one_a_script_stores(write, fresh):
     """What a script stores as it runs is what another process finds."""
     write("jobs/shop.py", ONE + "if __name__ == '__main__':\n    print(refund.ref)\n")
@@ -151,6 +152,7 @@ def test_the_reference_is_the_one_a_script_stores(write, fresh):
     assert fresh("-c", finder) == stored
 
 
+@pytest.mark.process
 def test_a_running_script_is_not_loaded_again(write, fresh):
     """A script that looks itself up finds the program it runs, and is executed once."""
     look = "from everhold.packages.find import find\nassert find(__file__ + ':refund') is refund\n"

@@ -1,12 +1,13 @@
 """One rule says where data and programs are, for every front."""
 
+import json
 import stat
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from everhold.core.errors import BadSetting, StoreUnavailable
+from everhold.errors import BadSetting, StoreUnavailable
 from everhold.packages.settings import (
     DEFAULT,
     FILE,
@@ -19,6 +20,7 @@ from everhold.packages.settings import (
     prepare,
     settings,
 )
+from everhold.stores.address import discreet
 
 
 @pytest.fixture(autouse=True)
@@ -249,7 +251,7 @@ def test_what_is_no_address_is_refused(given, told, here):
 
 
 def test_what_is_neither_text_nor_a_path_is_no_address(here):
-    with pytest.raises(BadSetting, match="it is text or a path, not 7"):
+    with pytest.raises(BadSetting, match="it is text or a path, not int"):
         settings(7)
 
 
@@ -269,7 +271,12 @@ def test_what_kind_of_database_it_is(here):
 
 SHOWN = {
     "postgresql://ada:secret@host/db": "postgresql://ada:***@host/db",
-    "postgresql://ada:se@cr/et@host/db": "postgresql://ada:***@host/db",
+    "postgresql://ada:se%40cr%2Fet@host/db": "postgresql://ada:***@host/db",
+    "postgresql://ada:a:b c'\"$*&=+;é℀@host/db": "postgresql://ada:***@host/db",
+    "postgresql://ada:***@[::1]:5432,other:5433/db?user=a@b": "postgresql://ada:***@[::1]:5432,other:5433/db?user=a@b",
+    "postgresql:///db?host=/var/run&sslpassword=secret": "postgresql:///db?host=/var/run&sslpassword=***",
+    "postgresql:///db?pass%77ord=secret": "postgresql:///db?pass%77ord=***",
+    "postgresql://:secret@host": "postgresql://:***@host",
     "postgresql://host/db?user=ada&password=secret&x=1": "postgresql://host/db?user=ada&password=***&x=1",
     "postgresql://ada@host:5432/db": "postgresql://ada@host:5432/db",
     "memory://": "memory://",
@@ -280,6 +287,50 @@ SHOWN = {
 def test_a_password_is_not_shown(given, shown, here):
     """What people see of an address has no password in it."""
     assert settings(given).shown == shown
+
+
+MALFORMED = [
+    *(f"postgresql://ada:12{sign}hush{sign}@host:5432/db" for sign in "@/?#[]%\n\t\0"),
+    *(f"postgresql://ada:hush{sign}12@host:5432/db" for sign in ("@", "/", "?", "#", "[", "]", "%zz", "%00", "\n")),
+    "postgresql://ada:12?hush=1@host/db",
+    "postgresql://ada:hush",
+    "postgresql://ada:hush/db",
+    "postgresql://host:hush/db",
+    "postgresql://[hush@host/db",
+    "postgresql://host/db?hush",
+    "postgresql://host/hush@db",
+    "postgresql:/ada:hush@host/db",
+    "postgresql:ada:hush@host/db",
+    "postgres:/ada:hush@host/x.db",
+    "ada:hush@host/db",
+    "host=h user=ada password=hush",
+    "ada:hush@postgresql://host/db",
+    "sqlite://ada:hush@host/db",
+    "sqlite:///ada:hush@host/db?x=1",
+    "memory://ada:hush@host",
+    "mysql://ada:hush@host/db",
+]
+
+
+@pytest.mark.parametrize("given", MALFORMED)
+@pytest.mark.parametrize("way", ["argument", "variable", "file"])
+def test_an_address_that_is_refused_is_not_quoted(given, way, here):
+    """No part of a password is in the error, wherever the address stands, nor in what a hint says of it."""
+    if way == "file":
+        (here / FILE).write_text(f"database = {json.dumps(given)}\n")
+    with pytest.raises(BadSetting) as caught:
+        settings(given if way == "argument" else None, env={VARIABLE: given} if way == "variable" else {})
+
+    assert "hush" not in f"{caught.value!r} {caught.value.hint}"
+    assert "hush" not in discreet(given) or given.startswith("sqlite:///")
+
+
+def test_a_database_of_the_wrong_type_is_not_quoted(here):
+    (here / FILE).write_text('database = ["postgresql://ada:hush@host/db"]\n')
+    with pytest.raises(BadSetting) as caught:
+        settings(env={})
+
+    assert "hush" not in str(caught.value)
 
 
 # The data folder

@@ -6,9 +6,9 @@ from math import ceil, log2
 
 import pytest
 
-from everhold.core.errors import BadArguments
+from everhold.errors import BadArguments
 from everhold.packages.strategies import NAMES, strategies, strategy
-from everhold.packages.strategies.about import Estimate, Span
+from everhold.packages.strategies.metadata import Estimate, Span
 from tests.unit.packages.simulated import play
 
 NUMBER = itertools.count()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel, Field
 
-from everhold.core.errors import BadArguments
+from everhold.errors import BadArguments
 from everhold.ports import signature
 from everhold.ports.signature import described, returned, schema
 from everhold.ports.tool import Tool, ToolContext

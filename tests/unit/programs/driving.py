@@ -9,7 +9,7 @@ from everhold.core.query import Answer, Kind, Query
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.core.status import Raised, Returned
 from everhold.ports.program import Program
-from everhold.programs.python import PythonExecution
+from everhold.programs.python.execution import PythonExecution
 
 SEED = "5eed0f1a57ab1e00"
 

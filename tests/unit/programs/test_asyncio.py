@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from tests.unit.programs.driving import Life, said
+from everhold.core.session import Seed
+from tests.unit.programs.driving import Life, birth, said
 from tests.unit.programs.table import OUTSIDE, ROWS, Row
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -63,6 +66,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", ["1", "4242"])
 def test_a_fresh_process_with_another_hash_seed_asks_the_same(seed: str) -> None:
     """Order of sets, addresses and the hash of text differ there; what is asked does not."""
@@ -75,3 +79,28 @@ def test_a_fresh_process_with_another_hash_seed_asks_the_same(seed: str) -> None
         check=True,
     )
     assert json.loads(done.stdout) == {row.body.__name__: lived(row).asked for row in ROWS}
+
+
+async def _hashes(ctx: Any) -> list[int]:
+    """The hashes of tasks and futures, which say where they are in a set."""
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(asyncio.sleep(0)) for _ in range(50)]
+    found = [asyncio.current_task(), *tasks, *(loop.create_future() for _ in range(50)), asyncio.gather(*tasks)]
+    await asyncio.gather(*tasks)
+    return [hash(one) for one in found]
+
+
+def _of_seed(seed: str) -> list[int]:
+    life = Life(_hashes, msgspec.structs.replace(birth({}), seeds=[Seed(0, seed)]))
+    return list(life.finish())
+
+
+def test_tasks_of_two_sessions_have_no_hash_in_common() -> None:
+    """asyncio keeps the tasks of all sessions in one set: those of equal creation numbers must not collide there."""
+    seeds = ["0123456789abcdef01234567", "fedcba9876543210fedcba98", "5eed0f1a57ab1e0000000000"]
+    found = [_of_seed(seed) for seed in seeds]
+    assert len({one for some in found for one in some}) == sum(map(len, found)) == 3 * 102
+
+
+def test_tasks_of_one_session_have_the_same_hashes_in_every_life() -> None:
+    assert _of_seed("0123456789abcdef01234567") == _of_seed("0123456789abcdef01234567")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from everhold.core.query import Answer
-from everhold.programs.farewell import UNDEAD
-from everhold.programs.loop import PARKED, Loop
+from everhold.programs.python.coroutine_close import UNDEAD
+from everhold.programs.python.event_loop import PARKED, Loop
 from tests.unit.programs.driving import Life, result
 
 pytestmark = pytest.mark.usefixtures("silence")
@@ -473,6 +473,7 @@ for life in parked:
 """
 
 
+@pytest.mark.process
 def test_the_end_of_the_process_is_silent() -> None:
     """Programs that nobody dropped are dropped before the interpreter goes."""
     done = subprocess.run(

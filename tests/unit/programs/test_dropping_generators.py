@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from everhold.core.query import Answer
-from everhold.programs.farewell import UNDEAD
+from everhold.programs.python.coroutine_close import UNDEAD
 from tests.unit.programs.driving import Life
 
 MOST = 40

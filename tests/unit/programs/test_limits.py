@@ -2,33 +2,40 @@
 
 import asyncio
 import logging
+import os
+import signal
+import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import everhold
-from everhold.core.errors import ForeignWake, Overtaken
 from everhold.core.status import Stopped
-from everhold.programs import loop, purity
+from everhold.errors import ForeignWake, Overtaken
+from everhold.programs.python import determinism_guard, event_loop
 from tests.unit.programs.driving import Life, failure
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """An advance may take a thousand turns."""
-    monkeypatch.setattr(loop, "HANDLES", 1000)
+    monkeypatch.setattr(event_loop, "HANDLES", 1000)
 
 
 @pytest.fixture
 def short() -> Iterator[None]:
-    """An advance may take three tenths of a second."""
-    before = purity._settings.limit
-    purity.configure(limit=0.3)
+    """An advance may take three tenths of a second of CPU time."""
+    before = determinism_guard._settings.limit
+    determinism_guard.configure(limit=0.3)
     yield
-    purity.configure(limit=before)
+    determinism_guard.configure(limit=before)
 
 
 # Spinning
@@ -60,7 +67,7 @@ def test_a_loop_that_never_awaits_is_stopped(short: None) -> None:
             pass
 
     end = failure(Life(program).go())
-    assert (end.kind, end.error) == ("spinning", "Spinning: the program did not pause within 0.3 s")
+    assert (end.kind, end.error) == ("spinning", "Spinning: the program did not pause within 0.3 s of CPU time")
     assert "while True" in end.traceback or "pass" in end.traceback
 
 
@@ -111,28 +118,114 @@ def test_nothing_is_thrown_at_what_comes_after(short: None) -> None:
     """An advance that is struck at its very end takes the blow with it."""
 
     async def program(ctx: Any) -> None:
-        begun = time.monotonic()
-        while time.monotonic() - begun < 0.3:
+        begun = time.thread_time()
+        while time.thread_time() - begun < 0.3:
             pass
 
     for _ in range(3):
         Life(program).go()
-        begun = time.monotonic()
-        while time.monotonic() - begun < 0.1:
+        begun = time.thread_time()
+        while time.thread_time() - begun < 0.1:
             pass
-    assert purity._mark.place.executing is None
+    assert determinism_guard._mark.place.executing is None
 
 
 @pytest.mark.parametrize(("module", "end"), [("pdb", "Returned"), ("elsewhere", "Raised")])
-def test_time_at_a_debugger_does_not_count(module: str, end: str) -> None:
-    """Its module is on the stack: whoever steps through a program may take all the time in the world."""
-    scope: dict[str, Any] = {"__name__": module, "look": purity._look, "time": time}
-    exec("def prompt():\n    look(time.monotonic() + 3600)", scope)
+def test_time_at_a_debugger_does_not_count(monkeypatch: pytest.MonkeyPatch, module: str, end: str) -> None:
+    """Its module is on the stack: stepping through a program has no time limit."""
+    spent = [0]
+    monkeypatch.setattr(determinism_guard, "_cpu_time", lambda place: spent[0])
+    scope: dict[str, Any] = {"__name__": module, "look": determinism_guard._look, "time": time, "spent": spent}
+    code = """
+        def prompt():
+            look(time.monotonic())
+            spent[0] = 3600
+            look(time.monotonic() + 3600)
+    """
+    exec(textwrap.dedent(code), scope)
 
     async def program(ctx: Any) -> None:
         scope["prompt"]()
 
     assert type(Life(program).go().outcome).__name__ == end
+
+
+def test_a_thread_without_a_cpu_clock_is_watched_by_that_of_the_process(
+    monkeypatch: pytest.MonkeyPatch, short: None
+) -> None:
+    """As on macOS and Windows."""
+    monkeypatch.setattr(determinism_guard._mark.place, "clock", None)
+
+    async def program(ctx: Any) -> None:
+        while True:
+            pass
+
+    assert failure(Life(program).go()).kind == "spinning"
+
+
+# Standing still
+
+
+def test_a_program_that_blocks_is_warned_of_once_and_not_failed(caplog: pytest.LogCaptureFixture, short: None) -> None:
+    """It uses no CPU time. The warning says which session it is and where it stands; the next advance has its own."""
+
+    def warnings() -> list[str]:
+        return [message for message in caplog.messages if "has advanced for" in message]
+
+    async def program(ctx: Any) -> str:
+        for n in (1, 2):
+            while len(warnings()) < n:
+                time.sleep(0.02)
+            for _ in range(20):  # of the watch's looks, a few
+                time.sleep(0.02)
+            await ctx.llm("a")
+        return "done"
+
+    life = Life(program)
+    life.go()
+    life.answer("a")
+    assert life.finish() == "done"
+    first, second = warnings()
+    assert life.execution.birth.id in first and "test_limits.py, line " in first
+    assert "used 0." in second
+
+
+FROZEN = """
+import os, signal, sys, time
+from everhold.programs.python import determinism_guard as purity
+from tests.unit.programs.driving import Life, result
+
+purity.configure(limit=0.4, mode="off")
+
+def computed(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+async def program(ctx):
+    computed(0.12)  # in which the watch looks for the first time
+    os.kill(os.getpid(), signal.SIGSTOP)
+    computed(0.2)  # in which it looks again
+    return "done"
+
+assert result(Life(program).go()) == "done"
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped here")
+def test_a_program_is_not_failed_because_its_process_stood_still() -> None:
+    """A frozen container, a suspended machine, SIGSTOP: only the clock of others has advanced."""
+    path = os.pathsep.join(["src", "."])
+    process = subprocess.Popen([sys.executable, "-c", FROZEN], cwd=ROOT, env={**os.environ, "PYTHONPATH": path})
+    try:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        time.sleep(1)  # more than the limit
+        os.kill(process.pid, signal.SIGCONT)
+        assert process.wait() == 0
+    finally:
+        process.kill()
 
 
 async def test_a_session_that_spins_has_failed(short: None) -> None:
@@ -217,7 +310,7 @@ def test_ctrl_c_goes_up_and_nothing_is_kept() -> None:
     with pytest.raises(Overtaken):
         life.answer("a")
     assert heard == ["finally"]
-    assert purity._mark.place.executing is None
+    assert determinism_guard._mark.place.executing is None
 
 
 async def test_after_ctrl_c_the_session_is_as_it_was() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import everhold
-from everhold.programs import asyncio_parts, loop
+from everhold.programs.python import asyncio_parts, event_loop
 from tests.unit.programs.driving import Life
 from tests.unit.programs.table import ROWS
 
@@ -57,6 +57,7 @@ def test_a_program_runs_under_any_loop() -> None:
         assert runner.run(main()) == ["A", "B", "C"]
 
 
+@pytest.mark.process
 def test_every_row_of_the_table_works_under_a_loop_set_by_policy() -> None:
     """In a process of its own, because a policy is for all of it."""
     source = """
@@ -92,7 +93,7 @@ if hasattr(asyncio.tasks, "_swap_current_task"):  # from 3.12 on there is someth
 
     async def test_the_task_outside_is_put_aside_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
         """What Python 3.14 needs, tried on those that can: it refuses to enter a task while another one runs."""
-        monkeypatch.setattr(loop, "_swap", asyncio.tasks._swap_current_task)
+        monkeypatch.setattr(event_loop, "_swap", asyncio.tasks._swap_current_task)
         outer, seen = asyncio.get_running_loop(), []
 
         async def program(ctx: Any) -> None:
@@ -106,12 +107,12 @@ if hasattr(asyncio.tasks, "_swap_current_task"):  # from 3.12 on there is someth
 
     @pytest.mark.parametrize("row", ROWS, ids=[row.body.__name__ for row in ROWS])
     async def test_every_row_works_with_the_task_outside_put_aside(row: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(loop, "_swap", asyncio.tasks._swap_current_task)
+        monkeypatch.setattr(event_loop, "_swap", asyncio.tasks._swap_current_task)
         assert Life(row.body).finish(row.pick) == row.returns
 
 
 def test_the_swap_is_used_where_it_is_needed() -> None:
-    assert (loop._swap is not None) == (sys.version_info >= (3, 14))
+    assert (event_loop._swap is not None) == (sys.version_info >= (3, 14))
 
 
 async def test_nothing_of_the_caller_leaks_in() -> None:
@@ -187,6 +188,7 @@ print(*life.keys)
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["wait_for", "asyncio.wait_for"])
 def test_a_name_taken_before_the_import_is_pythons_own(name: str) -> None:
     """It works, and asks as that Python does: under 0.1:0 on 3.11, under 0:0 later. ADR 0004 says what to do."""

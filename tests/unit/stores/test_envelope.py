@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from everhold.core.errors import StoreError, UsageError
 from everhold.core.message import Message, Role, Text, ToolUse, assistant, user
+from everhold.errors import StoreError, UsageError
 from everhold.stores.envelope import (
     DeserializeFailed,
     FileFailed,

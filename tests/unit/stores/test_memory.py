@@ -2,12 +2,12 @@
 
 import pytest
 
-from everhold.core.errors import Overtaken
 from everhold.core.query import Kind
 from everhold.core.status import Returned
+from everhold.errors import Overtaken
 from everhold.ports.store import Effect, Letter, Problem, Write
 from everhold.stores.memory import MemoryStore
-from everhold.testing.conformance.build import ask, begin, branch, end, mark, move, notice
+from everhold.testing.conformance.factories import ask, begin, branch, end, mark, move, notice
 
 ANSWERS = {0: "a"}
 
@@ -74,12 +74,33 @@ async def test_burying_reaches_through_a_chain():
     """When a buried link needs less, what is before it is kept for less too."""
     store = MemoryStore()
     origin, fork = await forked(store)
+    fork = await move(store, fork, answers={2: 2}, asked=[ask(3)])
+    low, high = await branch(store, fork, "s-3", 0), await branch(store, fork, "s-4", 3)
+    await store.delete("s-1", origin.head.revision)
+    assert kept(store) == (["s-2", "s-3", "s-4"], ["s-1"], 4)
+
+    await store.delete("s-2", fork.head.revision)
+    assert kept(store) == (["s-3", "s-4"], ["s-1", "s-2"], 4)
+    assert (await store.load("s-4")) == high
+    await store.delete("s-4", high.head.revision)
+
+    assert kept(store) == (["s-3"], ["s-1"], 1)
+    assert (await store.load("s-3")) == low
+    await store.delete("s-3", low.head.revision)
+
+    assert kept(store) == ([], [], 0)
+
+
+async def test_a_fork_that_contributes_nothing_is_not_kept():
+    """A fork of a fork reads from the session that has the deliveries; the one in between can go."""
+    store = MemoryStore()
+    origin, fork = await forked(store)
     leaf = await branch(store, fork, "s-3", 0)
     await store.delete("s-1", origin.head.revision)
     assert kept(store) == (["s-2", "s-3"], ["s-1"], 3)
 
-    await store.delete("s-2", fork.head.revision)
-    assert kept(store) == (["s-3"], ["s-1", "s-2"], 1)
+    assert await store.delete("s-2", fork.head.revision) == 0
+    assert kept(store) == (["s-3"], ["s-1"], 1)
     assert (await store.load("s-3")) == leaf
     await store.delete("s-3", leaf.head.revision)
 

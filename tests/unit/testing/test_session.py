@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import everhold as eh
-from everhold.core.errors import BadSetting
 from everhold.core.query import Query
+from everhold.errors import BadSetting
 from everhold.testing import Kit, NetworkRefused, NotReplayed
 
 COUNT: list[int] = []
@@ -108,7 +108,7 @@ def test_a_real_model_is_refused_to_other_runtimes_of_the_test_too(kit: Kit, mod
 def test_a_real_model_in_the_settings_is_refused_too(
     kit: Kit, setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from everhold.fronts.cli.app import main
+    from everhold.cli.app import main
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "everhold.toml").write_text(f'database = "sqlite:///app.db"\n{setting}\n')
@@ -126,6 +126,7 @@ def test_a_command_that_was_made_ready_before_is_refused_when_it_is_asked(kit: K
         asyncio.run(eh.Command("cat").answer(Query(0, "0:0"), "s-1"))
 
 
+@pytest.mark.process
 def test_a_real_model_may_be_asked_when_the_test_is_over() -> None:
     with Kit():
         pass

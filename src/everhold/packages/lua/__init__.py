@@ -1,8 +1,8 @@
 """Lua packages as algocline has them: its files, its environment variables, its verbs.
 
-A Lua package is a folder with an init.lua in it. It is installed for the user (`home.py`), or belongs to a project that
-says so in alc.toml (`project.py`). `roots.py` says where `require` looks. `verbs.py` has everything that can be done,
-as plain functions of plain values.
+A Lua package is a folder with an init.lua in it. It is installed for the user (`paths.py`), or belongs to a project
+that says so in alc.toml (`project.py`). `roots.py` says where `require` looks. `api.py` has everything that can be
+done, as plain functions of plain values.
 
 Rules
   1. Nothing here runs a package. What one says of itself is read as text.

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from everhold.core.errors import BadPackage
+from everhold.errors import BadPackage
 from everhold.packages.lua.source import Folder, Git
 
 #: Seconds in which a repository must be here.

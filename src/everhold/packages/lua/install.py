@@ -5,7 +5,8 @@ Rules
   2. One package replaces what was installed under its name. Those of a collection replace what came from the same
      repository; others are skipped. What somebody put there by hand is replaced from a folder, or if one insists. A
      link that somebody made always stays.
-  3. In a project the packages are named in its alc.toml and alc.lock, too. Whether these can be read is known before
+  3. What is larger than the settings allow is installed only if the user accepts it.
+  4. In a project the packages are named in its alc.toml and alc.lock, too. Whether these can be read is known before
      anything is done.
 """
 
@@ -15,15 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from everhold.core.errors import BadPackage, BadPackageFile
-from everhold.packages.lua import extra, stubs, tree
+from everhold.errors import BadPackage, BadPackageFile
+from everhold.packages.lua import bundle, copy_tree, size_limit, stubs
 from everhold.packages.lua.fetch import Offer, offered
-from everhold.packages.lua.home import Home, home, project_root
 from everhold.packages.lua.installed import Changes, changing
+from everhold.packages.lua.meta import meta
+from everhold.packages.lua.paths import Home, home, project_root
 from everhold.packages.lua.project import Locked, Project, named
 from everhold.packages.lua.source import INSTALLED, Git, source
-from everhold.packages.meta import meta
-from everhold.programs.lua.root import MAIN
+from everhold.programs.lua.search_path import MAIN
 
 
 @dataclass(slots=True)
@@ -48,19 +49,28 @@ def install(
     rev: str | None = None,
     force: bool = False,
     project: str | Path | None = None,
+    limit: int | None = None,
+    accept: size_limit.Accept | None = None,
 ) -> dict[str, Any]:
-    """Install what is at an absolute path or in a git repository: one package, or each of a collection."""
+    """Install what is at an absolute path or in a git repository: one package, or each of a collection.
+
+    What takes more bytes than `limit`, or than the settings say, is installed only if `accept` says so; without it,
+    it is refused with `PackageTooLarge`.
+    """
     if name is not None:
         named(name)
     to, into = home(), _project(project)
     with offered(url, rev) as offer:
         packages = _packages(offer, name)
+        size_limit.checked(
+            offer.source.shown, [*packages.values(), *bundle.beside(offer.folder)], limit=limit, accept=accept
+        )
         done = _Done()
         with changing(to) as changes:
             for each, folder in packages.items():
                 _one(offer, each, folder, to=to, changes=changes, done=done, force=force)
             told = _told(offer, done)
-            told |= extra.imported(offer.folder, {each: packages[each] for each in done.here}, to)
+            told |= bundle.imported(offer.folder, {each: packages[each] for each in done.here}, to)
     told |= stubs.written(to)
     if into is not None and (warnings := _named_in(into, done.here)):
         told["project_files_warnings"] = warnings
@@ -79,9 +89,9 @@ def _project(given: str | Path | None) -> Project | None:
 
 
 def _packages(offer: Offer, name: str | None) -> dict[str, Path]:
-    if tree.is_package(offer.folder):
+    if copy_tree.is_package(offer.folder):
         return {named(name or offer.name): offer.folder}
-    packages = tree.collection(offer.folder)
+    packages = copy_tree.collection(offer.folder)
     if not packages:
         is_python = (offer.folder / "pyproject.toml").is_file()
         hint = "It is a Python package; if you trust it: everhold pkg install --python …" if is_python else ""
@@ -108,7 +118,7 @@ def _one(offer: Offer, name: str, folder: Path, *, to: Home, changes: Changes, d
             raise BadPackage(f"Package '{name}' already exists at {target}.", hint)
         done.skipped.append(name)
         return
-    done.left_out += [f"{name}/{path}" for path in tree.put(folder, target)]
+    done.left_out += [f"{name}/{path}" for path in copy_tree.put(folder, target)]
     changes.put(name, offer.source, meta(target / MAIN).version or None)
     (done.updated if is_there else done.installed).append(name)
 
@@ -122,7 +132,7 @@ def _came_alike(entry: Any, offer: Offer, is_alone: bool) -> bool:
 
 
 def _told(offer: Offer, done: _Done) -> dict[str, Any]:
-    kind = "single" if tree.is_package(offer.folder) else "collection"
+    kind = "single" if copy_tree.is_package(offer.folder) else "collection"
     told: dict[str, Any] = {"installed": done.installed, "mode": f"local_{kind}" if offer.is_local else kind}
     for key in ("updated", "skipped", "skipped_symlinks", "left_out"):
         if found := getattr(done, key):

@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from everhold.core.errors import BadPackageFile
-from everhold.packages.lua.file import locked, text_of, write
-from everhold.packages.lua.home import Home
+from everhold.errors import BadPackageFile
+from everhold.packages.lua.atomic_file import locked, text_of, write
+from everhold.packages.lua.paths import Home
 from everhold.packages.lua.source import UNKNOWN, Source, plain, source
 
 

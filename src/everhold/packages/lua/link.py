@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from everhold.core.errors import BadPackage
-from everhold.packages.lua import tree
-from everhold.packages.lua.home import home, project_root
+from everhold.errors import BadPackage
+from everhold.packages.lua import copy_tree
 from everhold.packages.lua.installed import changing
+from everhold.packages.lua.paths import home, project_root
 from everhold.packages.lua.project import Project, named
 
 SCOPES: Final = ("global", "variant")
@@ -33,7 +33,7 @@ def link(
     if not folder.is_dir():
         raise BadPackage(f"Path is not a directory: {folder}")
     places = _places(folder, name)
-    mode = "single" if tree.is_package(folder) else "collection"
+    mode = "single" if copy_tree.is_package(folder) else "collection"
     told: dict[str, Any] = {"mode": mode, "scope": scope}
     if scope == "variant":
         if force:
@@ -64,9 +64,9 @@ def unlink(name: str, *, project: str | Path | None = None) -> dict[str, Any]:
 
 
 def _places(folder: Path, name: str | None) -> dict[str, Path]:
-    if tree.is_package(folder):
+    if copy_tree.is_package(folder):
         return {named(folder.name if name is None else name): folder}
-    found = tree.collection(folder)
+    found = copy_tree.collection(folder)
     if not found:
         raise BadPackage(f"No init.lua found in {folder} or any of its subdirectories")
     if name is not None:
@@ -84,7 +84,7 @@ def _as_links(places: dict[str, Path], force: bool) -> None:
     with changing(home()) as changes:
         packages.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, folder in places.items():
-            if tree.remove(packages / name) and name in changes.packages:
+            if copy_tree.remove(packages / name) and name in changes.packages:
                 changes.drop(name)
             fresh = packages / f".link-{name}"
             fresh.unlink(missing_ok=True)

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from everhold.core.errors import BadPackageFile
+from everhold.errors import BadPackageFile
 from everhold.packages import settings
-from everhold.packages.lua import tree
-from everhold.packages.lua.home import Home, home, is_strict, packages_path, project_root
+from everhold.packages.lua import copy_tree
 from everhold.packages.lua.installed import Entry, entries
-from everhold.packages.lua.pick import Row, picked
+from everhold.packages.lua.listing_query import Row, picked
+from everhold.packages.lua.meta import fields, meta
+from everhold.packages.lua.paths import Home, home, is_strict, packages_path, project_root
 from everhold.packages.lua.project import ByGit, ByPath, Locked, Need, Project, is_name
 from everhold.packages.lua.roots import pinned
 from everhold.packages.lua.source import Bundled, Folder, kind
-from everhold.packages.meta import fields, meta
-from everhold.programs.lua.root import MAIN
+from everhold.programs.lua.search_path import MAIN
 
 SUMMARY: Final = ("name", "scope", "version", "active", "resolved_source_path", "resolved_source_kind")
 FULL: Final = (
@@ -149,7 +149,7 @@ def _of_folder(folder: Path, known: dict[str, Entry]) -> Iterator[Row]:
         return
     for place in places:
         is_broken = place.is_symlink() and not place.exists()
-        if not is_name(place.name) or not (is_broken or tree.is_package(place)):
+        if not is_name(place.name) or not (is_broken or copy_tree.is_package(place)):
             continue
         entry = known.get(place.name)
         where = "linked" if place.is_symlink() else "installed"
@@ -171,7 +171,7 @@ def _dates(entry: Entry) -> Row:
 def _row(name: str, scope: str, folder: Path, where: str) -> Row:
     """What a package says of itself never hides what we know of it."""
     row: Row = {"name": name, "scope": scope, "resolved_source_kind": where}
-    if not tree.is_package(folder):
+    if not copy_tree.is_package(folder):
         return row | {"error": f"no init.lua in {folder}"}
     said = fields(folder / MAIN)
     said["description"] = meta(folder / MAIN).description

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from everhold.core.errors import BadPackage
-from everhold.packages.lua import tree
+from everhold.errors import BadPackage
+from everhold.packages.lua import copy_tree, size_limit
 from everhold.packages.lua.fetch import Offer, address, hidden, offered
-from everhold.packages.lua.home import Home
 from everhold.packages.lua.installed import changing, entries
+from everhold.packages.lua.meta import meta
+from everhold.packages.lua.paths import Home
 from everhold.packages.lua.project import ByGit, Locked
 from everhold.packages.lua.roots import SHORT
 from everhold.packages.lua.source import INSTALLED, Git
-from everhold.packages.meta import meta
-from everhold.programs.lua.root import MAIN
+from everhold.programs.lua.search_path import MAIN
 
 _COMMIT = 40  # letters of a whole commit id
 
@@ -24,11 +24,13 @@ _COMMIT = 40  # letters of a whole commit id
 def by_git(name: str, need: ByGit, at: Home) -> Locked:
     """Fetch a package at a revision, or at the newest one, if it is not here."""
     url = hidden(address(need.git))
-    if need.rev is not None and len(need.rev) == _COMMIT and tree.is_package(at.pinned(name, need.rev[:SHORT])):
+    if need.rev is not None and len(need.rev) == _COMMIT and copy_tree.is_package(at.pinned(name, need.rev[:SHORT])):
         return Locked(name, Git(url, need.rev), _version(at.pinned(name, need.rev[:SHORT])))
     with offered(address(need.git), need.rev) as offer:
         assert isinstance(offer.source, Git) and offer.source.rev is not None
         folder = at.pinned(name, offer.source.rev[:SHORT])
+        if not copy_tree.is_package(folder):
+            size_limit.checked(offer.source.shown, [within(offer, name)])
         _keep(within(offer, name), folder, at)
         return Locked(name, offer.source, _version(folder))
 
@@ -37,7 +39,7 @@ def by_version(name: str, version: str, at: Home) -> Locked:
     """Find a version: a copy, what is installed, or a tag of the repository that it was installed from."""
     folder = at.pinned(name, version)
     usual = _version(at.packages / name)
-    if tree.is_package(folder):
+    if copy_tree.is_package(folder):
         return Locked(name, INSTALLED, version)
     if usual == version:
         _keep(at.packages / name, folder, at)
@@ -52,9 +54,9 @@ def by_version(name: str, version: str, at: Home) -> Locked:
 
 def within(offer: Offer, name: str) -> Path:
     """The package of this name in what is offered: all of it, or one of a collection."""
-    if tree.is_package(offer.folder):
+    if copy_tree.is_package(offer.folder):
         return offer.folder
-    if not tree.is_package(offer.folder / name):
+    if not copy_tree.is_package(offer.folder / name):
         raise BadPackage(f"'{name}': no init.lua in {offer.source.shown}, nor in {name}/ there")
     return offer.folder / name
 
@@ -67,6 +69,7 @@ def _keep_tag(name: str, version: str, url: str, at: Home) -> None:
                 folder = within(offer, name)
                 if _version(folder) not in (None, version):
                     raise BadPackage(f"'{name}@{version}': tag {tag} of {url} has version {_version(folder)}")
+                size_limit.checked(offer.source.shown, [folder])
                 return _keep(folder, at.pinned(name, version), at)
         except BadPackage as error:
             problem = error
@@ -75,8 +78,8 @@ def _keep_tag(name: str, version: str, url: str, at: Home) -> None:
 
 def _keep(source: Path, folder: Path, at: Home) -> None:
     with changing(at):
-        if not tree.is_package(folder):
-            tree.put(source, folder)
+        if not copy_tree.is_package(folder):
+            copy_tree.put(source, folder)
 
 
 def _version(folder: Path) -> str | None:

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.errors import BadPackage, BadPackageFile
-from everhold.packages.lua import toml
-from everhold.packages.lua.file import locked, text_of, write
-from everhold.packages.lua.home import PROJECT
+from everhold.errors import BadPackage, BadPackageFile
+from everhold.packages.lua import toml_edit
+from everhold.packages.lua.atomic_file import locked, text_of, write
+from everhold.packages.lua.paths import PROJECT
 from everhold.packages.lua.source import Source, plain, source
 
 LOCK: Final = "alc.lock"
@@ -111,15 +111,15 @@ class Project(msgspec.Struct, frozen=True):
         """Name packages in alc.toml that are not named there, in any version."""
 
         def edit(text: str) -> str:
-            there = toml.read(text).get("packages", {})
+            there = toml_edit.read(text).get("packages", {})
             for name in names:
-                text = text if name in there else toml.put(text, ("packages", name), "*")
+                text = text if name in there else toml_edit.put(text, ("packages", name), "*")
             return text
 
         _edit(self.toml, edit)
 
     def forget(self, name: str) -> None:
-        _edit(self.toml, lambda text: toml.drop(text, ("packages", name)))
+        _edit(self.toml, lambda text: toml_edit.drop(text, ("packages", name)))
 
     # ---- alc.lock
 
@@ -137,8 +137,8 @@ class Project(msgspec.Struct, frozen=True):
         lines = [f"version = {VERSION}"]
         for one in packages:
             facts = {"name": one.name, "version": one.version}
-            lines += ["", "[[package]]", *toml.pairs(_said(facts))]
-            lines += ["", "[package.source]", *toml.pairs(_said(plain(one.source)))]
+            lines += ["", "[[package]]", *toml_edit.pairs(_said(facts))]
+            lines += ["", "[package.source]", *toml_edit.pairs(_said(plain(one.source)))]
         write(self.lock, "\n".join([*lines, ""]), mode=0o644)
 
     # ---- alc.local.toml
@@ -157,15 +157,15 @@ class Project(msgspec.Struct, frozen=True):
         """Take packages from elsewhere on this machine; what is named there already stays."""
 
         def edit(text: str) -> str:
-            there = toml.read(text).get("packages", {})
+            there = toml_edit.read(text).get("packages", {})
             for name, path in places.items():
-                text = text if name in there else toml.put(text, ("packages", name), {"path": path})
+                text = text if name in there else toml_edit.put(text, ("packages", name), {"path": path})
             return text
 
         _edit(self.local, edit)
 
     def forget_variant(self, name: str) -> None:
-        _edit(self.local, lambda text: toml.drop(text, ("packages", name)))
+        _edit(self.local, lambda text: toml_edit.drop(text, ("packages", name)))
 
 
 # ---- reading
@@ -173,7 +173,7 @@ class Project(msgspec.Struct, frozen=True):
 
 def _read(file: Path, text: str) -> dict[str, Any]:
     try:
-        return toml.read(text)
+        return toml_edit.read(text)
     except ValueError as error:
         raise BadPackageFile(str(file), f"it is not TOML: {error}") from None
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from everhold.core.errors import BadPackage
-from everhold.packages.lua import tree
-from everhold.packages.lua.home import home, project_root
+from everhold.errors import BadPackage
+from everhold.packages.lua import copy_tree
 from everhold.packages.lua.installed import changing
+from everhold.packages.lua.paths import home, project_root
 from everhold.packages.lua.project import Project, named
 
 SCOPES: Final = ("project", "global", "all")
@@ -55,13 +55,13 @@ def _from_home(name: str, version: str | None) -> dict[str, Any]:
     folder = at.packages / name if version is None else at.pinned(name, version)
     with changing(at) as changes:
         if version is not None:
-            if not tree.remove(folder):
+            if not copy_tree.remove(folder):
                 raise BadPackage(f"Package '{name}' has no copy of version {version} in {at.packages}")
         elif name not in changes.packages:
             hint = f"everhold pkg unlink {name}" if folder.is_symlink() else ""
             raise BadPackage(f"Package '{name}' not found in global manifest ({at.installed})", hint)
         else:
-            tree.remove(folder)
+            copy_tree.remove(folder)
             changes.drop(name)
     return {"removed": name, "scope": "global", "installed_json": str(at.installed), "deleted": str(folder)}
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from everhold.packages.lua.home import Env, Home, home, is_strict, packages_path, project_root
+from everhold.packages.lua.meta import meta
+from everhold.packages.lua.paths import Env, Home, home, is_strict, packages_path, project_root
 from everhold.packages.lua.project import Locked, Project
 from everhold.packages.lua.source import Folder, Git, Installed
-from everhold.packages.meta import meta
-from everhold.programs.lua.root import MAIN, Root
+from everhold.programs.lua.search_path import MAIN, Root
 
 SHORT = 12  # letters of a revision in the name of its folder
 

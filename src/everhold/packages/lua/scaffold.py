@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from everhold.core.errors import BadPackage
-from everhold.packages.lua.file import write
-from everhold.programs.lua.root import MAIN
+from everhold.errors import BadPackage
+from everhold.packages.lua.atomic_file import write
+from everhold.programs.lua.search_path import MAIN
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MAIN: Final = """--- {title}

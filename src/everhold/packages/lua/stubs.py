@@ -6,8 +6,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from everhold.packages.lua.file import text_of, write
-from everhold.packages.lua.home import Home
+from everhold.packages.lua.atomic_file import text_of, write
+from everhold.packages.lua.paths import Home
 
 FILE: Final = "alc.d.lua"
 SHAPES: Final = "alc_shapes.d.lua"  # of the package alc_shapes, if somebody put it there

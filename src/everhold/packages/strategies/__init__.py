@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from everhold.packages.strategies.about import Strategy
+    from everhold.packages.strategies.metadata import Strategy
 
 PACKAGE: Final = __name__
 NAMES: Final = ("cot", "reflect", "self_consistency", "cove", "panel", "rank", "tree_of_thoughts", "ucb")

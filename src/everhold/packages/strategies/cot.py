@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from everhold.packages.strategies.about import Estimate, Paper, Strategy, Task
+from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, Task
+from everhold.packages.strategies.parse import answer_in, is_only
 from everhold.packages.strategies.prompt import LONG, numbered, question, shortened, tagged
-from everhold.packages.strategies.reading import answer_in, is_only
 from everhold.ports.context import Context
 from everhold.ports.program import program
 

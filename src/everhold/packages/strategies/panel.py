@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from everhold.packages.strategies.about import Estimate, Paper, Strategy, Task
+from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, Task
+from everhold.packages.strategies.parse import answer_in, marked, normal
 from everhold.packages.strategies.prompt import LONG, question, tagged
-from everhold.packages.strategies.reading import answer_in, marked, normal
 from everhold.ports.context import Context
 from everhold.ports.program import program
 

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from everhold.packages.strategies.about import Estimate, Paper, Strategy, Task
-from everhold.packages.strategies.approach import approach
+from everhold.packages.strategies.approaches import approach
+from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, Task
+from everhold.packages.strategies.parse import answer_in, choice
 from everhold.packages.strategies.prompt import LONG, question, tagged
-from everhold.packages.strategies.reading import answer_in, choice
 from everhold.ports.context import Context
 from everhold.ports.program import program
 

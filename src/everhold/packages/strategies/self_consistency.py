@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from everhold.packages.strategies.about import Estimate, Paper, Strategy, Task
-from everhold.packages.strategies.approach import approach
+from everhold.packages.strategies.approaches import approach
+from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, Task
+from everhold.packages.strategies.parse import choice, normal, short_answer
 from everhold.packages.strategies.prompt import question, tagged
-from everhold.packages.strategies.reading import choice, normal, short_answer
 from everhold.ports.context import Context
 from everhold.ports.program import program
 

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from everhold.packages.strategies.about import Estimate, Paper, Strategy, Task
-from everhold.packages.strategies.approach import APPROACHES
+from everhold.packages.strategies.approaches import APPROACHES
+from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, Task
+from everhold.packages.strategies.parse import answer_in, listed, score
 from everhold.packages.strategies.prompt import LONG, question, tagged
-from everhold.packages.strategies.reading import answer_in, listed, score
 from everhold.ports.context import Context
 from everhold.ports.program import program
 

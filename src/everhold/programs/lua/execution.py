@@ -22,17 +22,18 @@ from typing import Any, Final
 
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
-from everhold.core.errors import AfterCancel, BudgetExceeded, Overtaken, Spinning, UnknownProgram
 from everhold.core.journal import Delivery, Notes, Reply
-from everhold.core.log import LOGGED, LogEntry, Progress
 from everhold.core.metrics import Metrics
-from everhold.core.query import MAX_TOKENS, Answer, Kind, Query, own_space
+from everhold.core.progress import LOGGED, LogEntry, Progress
+from everhold.core.query import MAX_TOKENS, Answer, Kind, Query, lua_space, own_space
 from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
+from everhold.errors import AfterCancel, BudgetExceeded, Overtaken, Spinning, UnknownProgram
 from everhold.ports.program import Call
-from everhold.programs.lua import reader
+from everhold.programs.lua import module_reader
+from everhold.programs.lua.coroutine import Fork, Strand, Wait
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.strand import Fork, Strand, Wait
+from everhold.programs.lua.value_namespace import CARDS, space_name
 from everhold.programs.lua.values import decode, dice, encode, handed, problem, text, words
 from everhold.programs.lua.vm import AGAIN, CPU, MEMORY, Vm, opening
 
@@ -61,6 +62,7 @@ class LuaExecution:
         cpu: float = CPU,
         again: float = AGAIN,
         allowed: Callable[[Path], object] | None = None,
+        space: str = "",
     ) -> None:
         self.program = program
         self.birth = birth
@@ -74,6 +76,7 @@ class LuaExecution:
         self._allowed = allowed  # says which packages may be required, where somebody has to allow it
         self._seen: tuple[int, dict[Path, bool]] = (-1, {})  # those packages, in which advance
         self._ctx = program.ctx(birth.args)
+        self._space = space or lua_space(space_name(self._ctx))  # of the program; each child has its own
         self._budget = birth.budget
         self._own: Metrics | None = None  # what is counted here, for a budget that only the ctx names
         if birth.budget is None and "budget" in self._ctx:
@@ -228,26 +231,28 @@ class LuaExecution:
         mode = b"t"
         if program.is_text:
             code: str = self.birth.args["code"]
-            given = (b"text", b"code", reader.cleaned(code.encode()), b"=code")
+            given = (b"text", b"code", module_reader.cleaned(code.encode()), b"=code")
         elif program.is_package:
             given = (b"package", program.name.encode(), None, None)
         else:
             main = self._main()
             given, mode = (b"file", program.name.encode(), main.code, f"@{main.title}".encode()), main.mode or b"t"
-        own = self._ctx.get("_ns")
-        root = self._strand("0", own if isinstance(own, str) else "default", self._memory, None, program.name, 0)
+        root = self._strand("0", self._space, self._memory, None, program.name, 0, called=space_name(self._ctx))
         self._ready.append((root, opening(self.birth.created_at, *given, *handed(self._ctx), mode=mode)))
 
-    def _main(self) -> reader.Source:
+    def _main(self) -> module_reader.Source:
         assert self.program.main is not None
         try:
-            return reader.source(self.program.main, f"{self.program.name}.lua")
+            return module_reader.source(self.program.main, f"{self.program.name}.lua")
         except OSError as error:
             raise UnknownProgram(self.program.ref, f"{self.program.main} cannot be read: {error.strerror}") from None
 
-    def _strand(self, path: str, space: str, memory: int, fork: Fork | None, name: str, place: int) -> Strand:
-        vm = Vm(memory=memory, namespace=space.encode(), dice=dice(self._seed, path))
-        strand = Strand(vm, path, memory, fork, name, place)
+    def _strand(
+        self, path: str, space: str, memory: int, fork: Fork | None, name: str, place: int, *, called: str | None = None
+    ) -> Strand:
+        """A strand with its state, in which the space is `called` so."""
+        vm = Vm(memory=memory, namespace=(space if called is None else called).encode(), dice=dice(self._seed, path))
+        strand = Strand(vm, path, space, memory, fork, name, place)
         self._strands.append(strand)
         return strand
 
@@ -376,7 +381,8 @@ class LuaExecution:
     ) -> Given | None:
         if self._cancelled:
             return False, str(AfterCancel("state")).encode()
-        args: dict[str, JSON] = {"in": namespace.decode(), "do": verb.decode()}
+        cards = namespace.decode()
+        args: dict[str, JSON] = {"in": cards if cards in CARDS else strand.space, "do": verb.decode()}
         if value is not None:
             args["value"] = decode(value)
         self._wait(strand, [Query(*self._place(strand), "", Kind.STATE, name=key.decode(), args=args)])
@@ -387,7 +393,7 @@ class LuaExecution:
 
     def _require(self, strand: Strand, name: bytes) -> Given:
         try:
-            found = reader.find(name.decode(), self.program.roots, self._allowed and self._vouched)
+            found = module_reader.find(name.decode(), self.program.roots, self._allowed and self._vouched)
         except OSError as error:
             return False, f"module '{name.decode()}' cannot be read: {error.strerror}".encode()
         if found is None:
@@ -445,7 +451,7 @@ class LuaExecution:
             self._ended(fork, strand, b'"error":' + encode(words) + b',"ok":false')
 
     def _overtime(self, strand: Strand, said: bytes, lines: bytes) -> None:
-        error = Spinning(f"{self._cpu:g} s of computing")
+        error = Spinning(f"{self._cpu:g} s of CPU time")
         self._outcome = Raised(f"Spinning: {error}", error.code, text(lines)[:_LONGEST], self.n)
 
     def _ended(self, fork: Fork, child: Strand, how: bytes) -> None:

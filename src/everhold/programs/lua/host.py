@@ -11,17 +11,19 @@ language with `locale.setlocale`, even 3.5 would be written otherwise, so that n
 from __future__ import annotations
 
 import locale
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Any, Final
 
-from everhold.core.errors import VersionMissing, WorkerFailed
 from everhold.core.metrics import Metrics
+from everhold.core.query import lua_space
 from everhold.core.session import Birth
-from everhold.programs.lua.frame import Limits
-from everhold.programs.lua.needs import Trusted, closed
+from everhold.errors import VersionMissing, WorkerFailed
 from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.protocol import Limits
 from everhold.programs.lua.remote import Home, RemoteExecution
+from everhold.programs.lua.requires import Trusted, closed
+from everhold.programs.lua.value_namespace import space_name
 
 #: Names of the locale in which numbers have a point, days are English, and text is ordered by its bytes.
 _PLAIN: Final = frozenset({"C", "POSIX", "C.UTF-8", "C.utf8"})
@@ -35,10 +37,12 @@ class LuaHost:
         trusted: Trusted,
         *,
         limits: Limits | None = None,
+        shares: Collection[str] = (),
         **pool: Any,
     ) -> None:
         self._find = find
         self._trusted = trusted
+        self._shares = shares  # names of durable values that Lua and Python programs have in common
         self._home = Home(limits, **pool)
         self.closed = False
 
@@ -47,13 +51,15 @@ class LuaHost:
         program: LuaProgram = (find or self._find)(birth.program, birth.version)
         if program.version != birth.version:
             raise VersionMissing(program.name, birth.version, program.version)
+        space = lua_space(space_name(program.ctx(birth.args)), self._shares)
         if not self._may_run_here(program):
             if self.closed:
                 raise WorkerFailed("the runtime was closed")
-            return RemoteExecution(program, birth, meter, self._home)
+            return RemoteExecution(program, birth, meter, self._home, space)
         from everhold.programs.lua.execution import LuaExecution
 
-        return LuaExecution(program, birth, meter, memory=self._home.limits.memory, allowed=self._trusted)
+        memory = self._home.limits.memory
+        return LuaExecution(program, birth, meter, memory=memory, allowed=self._trusted, space=space)
 
     def _may_run_here(self, program: LuaProgram) -> bool:
         if program.is_text or not _is_plain(locale.setlocale(locale.LC_ALL)):

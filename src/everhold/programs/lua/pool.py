@@ -4,9 +4,9 @@ Rules
   1. A new life goes to the idle worker that holds least; if none is idle another is started, up to `most`.
   2. Whoever finds its worker busy with one advance for longer than `patience` gets `Busy`, and begins elsewhere. A
      queue that moves is no reason.
-  3. An advance that takes longer than the limit allows is killed with its worker. Time counts only as far as the
-     worker had a processor, so that a crowded machine makes nobody guilty; five times the limit ends it anyway,
-     and in a `crowd` of ours that much later.
+  3. An advance that uses more CPU time than the limit allows is killed with its worker, and its session has failed. A
+     worker that uses none for five times the limit is killed, too, and its work is done again elsewhere: a program
+     cannot wait, so something stopped the worker. Time in which this process stood still does not count.
   4. There are, or soon will be, two workers, and an idle one; one that computes for long gets less of the processor,
      and takes no place from others: beside it another may be started, up to `CROWD` times `most`. So hostile code
      holds up nobody but itself.
@@ -22,14 +22,15 @@ from collections import deque
 from itertools import count
 from typing import Final
 
-from everhold.core.errors import EverholdError, WorkerFailed
-from everhold.programs.lua.crew import Gone, Worker
-from everhold.programs.lua.frame import Limits
+from everhold.errors import EverholdError, WorkerFailed
 from everhold.programs.lua.process import Process
+from everhold.programs.lua.protocol import Limits
+from everhold.programs.lua.worker_client import Gone, Worker
 
 log = logging.getLogger("everhold")
 
 _LOOK: Final = 0.01  # seconds between two looks at busy workers
+_AWAY: Final = 1.0  # seconds between two looks after which this process stood still
 _SPARE: Final = 0.05  # seconds after which another worker is started, so that one is idle
 #: How many times `most` there may be, however many of them compute for long: each takes memory.
 CROWD: Final = 4
@@ -47,6 +48,7 @@ class Pool:
         self._most = most
         self._idle = idle
         self._watching: asyncio.TimerHandle | None = None
+        self._looked = 0.0
         self._resting: asyncio.TimerHandle | None = None
         self._sparing: asyncio.TimerHandle | None = None
         self._queue: deque[asyncio.Future[Worker]] = deque()
@@ -81,11 +83,6 @@ class Pool:
         now = time.monotonic()
         places = sum(not worker.is_long(now) for worker in self.workers)
         return places < self._most and len(self.workers) < CROWD * self._most
-
-    @property
-    def crowd(self) -> float:
-        """How many times more compute than there are places; at least 1."""
-        return max(1.0, sum(worker.busy for worker in self.workers) / self._most)
 
     def _spare(self) -> None:
         """See to it that one is idle, and that there are two; whoever waits has it."""
@@ -158,9 +155,10 @@ class Pool:
     def _look(self) -> None:
         self._watching = None
         now = time.monotonic()
+        passed, self._looked = now - self._looked, now
         busy = [worker for worker in self.workers if worker.busy]
         for worker in busy:
-            worker.look(now)
+            worker.look(now, passed if passed < _AWAY else _LOOK)
         self._dying = [process for process in self._dying if not process.ended()]
         if not busy and not self._dying:
             return

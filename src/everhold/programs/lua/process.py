@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from everhold.core.errors import MissingExtra, WorkerFailed
-from everhold.programs.lua.frame import Limits, encode
+from everhold.errors import MissingExtra, WorkerFailed
+from everhold.programs.lua.protocol import Limits, encode
 
 _BOOT: Final = "import sys; sys.path[:0] = sys.argv[3:]; from everhold.programs.lua.worker import main; main()"
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from everhold.core.codec import JSON, plain
-from everhold.core.errors import BadArguments, BadValue, NotAProgram, UnknownProgram
+from everhold.errors import BadArguments, BadValue, NotAProgram, UnknownProgram
 from everhold.ports.program import Call, Program
-from everhold.programs.lua.root import MAIN, NAME, Root
+from everhold.programs.lua.search_path import MAIN, NAME, Root
 
 #: The reference of programs whose text is in their arguments.
 TEXT: Final = "lua:code"

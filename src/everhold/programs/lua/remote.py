@@ -15,18 +15,19 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from typing import Any, Final
 
-from everhold.core.errors import EverholdError, Overtaken, Poison, Spinning, TooLarge, WorkerFailed
 from everhold.core.journal import Reply
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer
+from everhold.core.query import Answer, Kind, lua_space
 from everhold.core.session import Birth
 from everhold.core.status import Raised, Stopped
+from everhold.errors import EverholdError, Overtaken, Poison, Spinning, TooLarge, WorkerFailed
 from everhold.ports.program import Call
-from everhold.programs.lua.crew import Breach, Busy, Died, Gone, Overtime, Worker
-from everhold.programs.lua.frame import Limits, Order, Step, raw, sliced
-from everhold.programs.lua.lone import Lone
 from everhold.programs.lua.pool import Pool
 from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.protocol import Limits, Order, Step, raw, sliced
+from everhold.programs.lua.sync_client import Lone
+from everhold.programs.lua.value_namespace import may_use, space_name
+from everhold.programs.lua.worker_client import Breach, Busy, Died, Gone, Overtime, Worker
 
 #: Workers that may die of one delivery before its session counts as poison.
 DEATHS: Final = 2
@@ -35,9 +36,10 @@ DEATHS: Final = 2
 class RemoteExecution:
     remote, bare = True, False
 
-    def __init__(self, program: LuaProgram, birth: Birth, meter: Metrics, home: Home) -> None:
+    def __init__(self, program: LuaProgram, birth: Birth, meter: Metrics, home: Home, space: str = "") -> None:
         self.program = program
         self.birth = birth
+        self._space = space or lua_space(space_name(program.ctx(birth.args)))
         self.meter = meter
         self.replaying = False
         self.recorded_versions: dict[str, int] = {}
@@ -62,7 +64,7 @@ class RemoteExecution:
             raise Overtaken(self.birth.id, n)
         try:
             await worker.turn()
-            (reply,) = await worker.work([Order(self._number, [raw(step)])])
+            (reply,) = self._fitting(worker, await worker.work([Order(self._number, [raw(step)])]))
         except (Busy, Gone):
             self.drop()
             raise Overtaken(self.birth.id, n) from None
@@ -90,7 +92,8 @@ class RemoteExecution:
             self._lone = self._home.alone()
         order = Order(self._number, [raw(step)], replaying=self.replaying)
         if not self._begun:
-            order.birth, order.roots, self._begun = self.birth, list(self.program.roots), True
+            self._into(order)
+            self._begun = True
         try:
             return self._lone.work(order)
         except Gone:
@@ -146,7 +149,7 @@ class RemoteExecution:
 
     async def _begin(self, worker: Worker, steps: list[Step], replaying: bool) -> list[Reply]:
         try:
-            return await worker.work(self._orders(worker, steps, replaying))
+            return self._fitting(worker, await worker.work(self._orders(worker, steps, replaying)))
         except BaseException:  # also where the caller has left
             worker.drop(self._number)
             raise
@@ -165,8 +168,21 @@ class RemoteExecution:
         worker.held.add(self._number)
         groups = sliced([raw(step) for step in steps])
         orders = [Order(self._number, group, replaying=replaying) for group in groups]
-        orders[0].birth, orders[0].roots = self.birth, list(self.program.roots)
+        self._into(orders[0])
         return orders
+
+    def _into(self, order: Order) -> None:
+        """Make this the order that begins the life."""
+        order.birth, order.roots, order.space = self.birth, list(self.program.roots), self._space
+
+    def _fitting(self, worker: Worker, replies: list[Reply]) -> list[Reply]:
+        """The replies, unless one asks for durable values of others: then the worker is ended."""
+        for reply in replies:
+            for query in reply.asked:
+                if query.kind is Kind.STATE and not may_use(query.args, self._space, self.birth.id):
+                    worker.end(Breach(0))
+                    raise Breach(0)
+        return replies
 
     def _partly(self, steps: list[Step], error: Overtime | Breach) -> list[Reply]:
         """A life that was cut short. Only its last step can have ended so before; at any other it cannot go on here."""
@@ -185,7 +201,7 @@ class RemoteExecution:
     def _guilty(self, error: Overtime | Breach) -> EverholdError:
         limits = self._home.limits
         if isinstance(error, Overtime):
-            return Spinning(f"{limits.wall:g} s")
+            return Spinning(f"{limits.wall:g} s of CPU time")
         return TooLarge(error.size, limits.largest) if error.size else Poison(1)
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.errors import ChildFailed, Expired, OutcomeUnknown
 from everhold.core.query import Answer
+from everhold.errors import ChildFailed, Expired, OutcomeUnknown
 
 #: Names in a ctx that are handed over one by one; a longer one is JSON.
 _MANY: Final = 32

@@ -1,4 +1,4 @@
-"""One Lua state with a program in it: the sandbox, and the limits on what it may use.
+"""One Lua state with a program in it: the sandbox that confines it, and the limits on what it may use.
 
 Rules
   1. No Python object ever enters a state: bytes, numbers and truth values go in and come out, nothing else. So there
@@ -17,7 +17,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Any, Final
 
-from everhold.core.errors import MissingExtra
+from everhold.errors import MissingExtra
 
 #: Bytes that one state may hold, unless somebody says otherwise.
 MEMORY: Final = 64 * 2**20

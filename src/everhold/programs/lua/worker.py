@@ -24,14 +24,14 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.errors import EverholdError, Spinning, TooLarge
 from everhold.core.journal import Reply
 from everhold.core.metrics import Metrics
 from everhold.core.query import Kind, Query
 from everhold.core.session import Birth
 from everhold.core.status import Raised
-from everhold.programs.lua.frame import HEADER, SLICE, Limits, Order, Step, Told, Trouble, encode, order_of, step_of
-from everhold.programs.lua.inlet import Inlet
+from everhold.errors import EverholdError, Spinning, TooLarge
+from everhold.programs.lua.protocol import HEADER, SLICE, Limits, Order, Step, Told, Trouble, encode, order_of, step_of
+from everhold.programs.lua.socket_reader import Inlet
 
 #: Seconds after which a long replay tells how far it is.
 _BREATH: Final = 0.05
@@ -39,7 +39,7 @@ _BREATH: Final = 0.05
 _PATIENT: Final = 5
 _OUT_OF_MEMORY: Final = 12
 
-Begin = Callable[[Birth, Metrics, list[str], Limits], Any]
+Begin = Callable[[Birth, Metrics, list[str], Limits, str], Any]
 
 
 class Held:
@@ -158,7 +158,7 @@ class Server:
         if held.moved > limits.memory:
             return TooLarge(held.moved, limits.memory)
         if held.spent > limits.cpu * _PATIENT and not held.execution.replaying:
-            return Spinning(f"{limits.cpu * _PATIENT:g} s of computing")
+            return Spinning(f"{limits.cpu * _PATIENT:g} s of CPU time")
         return None
 
     def _now(self) -> float:
@@ -173,7 +173,7 @@ class Server:
         if order.birth is not None:
             self._let_go(order.number)
             meter = Metrics()
-            execution = self._begin(order.birth, meter, order.roots, self._limits)
+            execution = self._begin(order.birth, meter, order.roots, self._limits, order.space)
             held = Held(execution, meter if order.birth.budget is not None else None)
             self._held[order.number] = held
             return held
@@ -228,13 +228,13 @@ def _trouble(error: Exception) -> Trouble:
     return Trouble("", f"{type(error).__name__}: {error}"[:1000])
 
 
-def _begin(birth: Birth, meter: Metrics, roots: list[str], limits: Limits) -> Any:
+def _begin(birth: Birth, meter: Metrics, roots: list[str], limits: Limits, space: str) -> Any:
     from everhold.programs.lua.execution import LuaExecution
     from everhold.programs.lua.program import LuaProgram
 
     program = LuaProgram.found(birth.program, roots=roots)
     again = (limits.cpu + limits.wall) / 2
-    return LuaExecution(program, birth, meter, memory=limits.memory, cpu=limits.cpu, again=again)
+    return LuaExecution(program, birth, meter, memory=limits.memory, cpu=limits.cpu, again=again, space=space)
 
 
 # ---- the process
@@ -242,12 +242,12 @@ def _begin(birth: Birth, meter: Metrics, roots: list[str], limits: Limits) -> An
 
 def main() -> None:
     """Be a worker: the arguments are the limits and the parent's number."""
-    from everhold.programs.lua import jail
+    from everhold.programs.lua import confinement
 
     limits = msgspec.json.decode(sys.argv[1], type=Limits)
     channel = _private_channel()
     _load()
-    walls = jail.close_in(limits.space, int(sys.argv[2]))
+    walls = confinement.close_in(limits.space, int(sys.argv[2]))
     _close_standard_error()
     serve(channel, _begin, limits, walls)
 

@@ -12,7 +12,7 @@ StoreError
 
 from __future__ import annotations
 
-from everhold.core.errors import StoreError, UsageError
+from everhold.errors import StoreError, UsageError
 
 
 class SessionNotFound(UsageError):

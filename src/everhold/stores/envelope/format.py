@@ -16,8 +16,8 @@ import msgspec
 
 from everhold.core import codec, message
 from everhold.core.codec import JSON
-from everhold.core.errors import BadValue
 from everhold.core.message import Message
+from everhold.errors import BadValue
 from everhold.stores.envelope.errors import (
     DeserializeFailed,
     InvalidSessionId,

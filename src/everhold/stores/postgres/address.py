@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from everhold.core.errors import BadSetting, BadValue
-from everhold.stores.sealed import HALF
+from everhold.errors import BadSetting, BadValue
+from everhold.stores.address import MALFORMED, Parts, parts
+from everhold.stores.checksums import HALF
 
 SCHEMA: Final = "everhold"
 #: A line that is dead without saying so is found within half a minute.
@@ -34,19 +35,19 @@ class Address:
     """Where a database is, and which of its schemas is ours."""
 
     def __init__(self, url: str, schema: str | None = None) -> None:
-        scheme, place, path, query, _ = urlsplit(url)
-        if scheme not in ("postgresql", "postgres"):
+        if not url.startswith(("postgresql://", "postgres://")):
             raise BadSetting("database", "the address of a Postgres database begins with postgresql://")
-        options = parse_qsl(query, keep_blank_values=True)
-        named = [value for name, value in options if name == "schema"]
+        found = parts(url)
+        if found is None:
+            raise BadSetting("database", MALFORMED)
+        named = [unquote(value) for name, value in found.options if unquote(name) == "schema"]
         self.schema = schema if schema is not None else (named or [SCHEMA])[-1]
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,40}", self.schema) or self.schema.startswith("pg_"):
             raise BadSetting("schema", f"{self.schema!r} should be letters, digits and _, at most 41, and not pg_…")
-        rest = urlencode([(name, value) for name, value in options if name != "schema"])
         try:
-            given = conninfo_to_dict(urlunsplit(("postgresql", place, path, rest, "")))
-        except psycopg.ProgrammingError as error:
-            raise BadSetting("database", str(error).strip()) from None
+            given = conninfo_to_dict(found.url(without=frozenset({"schema"})))
+        except psycopg.ProgrammingError:  # what it says quotes the address
+            raise BadSetting("database", _unknown(found)) from None
         self.facts: dict[str, Any] = {**_DEFAULTS, **given, "client_encoding": "UTF8"}
         self.where = self._shown(given)
 
@@ -56,6 +57,17 @@ class Address:
         port = f":{given['port']}" if given.get("port") else ""
         schema = "" if self.schema == SCHEMA else f"?schema={self.schema}"
         return f"postgresql://{user}{given.get('host') or ''}{port}/{given.get('dbname') or ''}{schema}"
+
+
+def _unknown(found: Parts) -> str:
+    """What libpq does not take of an address that can be read: an option."""
+    for name, _ in found.options:
+        if re.fullmatch(r"[A-Za-z_]{1,30}", name) and name != "schema":
+            try:
+                conninfo_to_dict(f"postgresql:///?{name}=")
+            except psycopg.ProgrammingError:
+                return f"there is no option {name!r} of a connection"
+    return MALFORMED
 
 
 @lru_cache(maxsize=1024)

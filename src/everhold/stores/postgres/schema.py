@@ -14,9 +14,9 @@ from zlib import crc32
 
 import psycopg
 
-from everhold.core.errors import StoreNewer, StoreUnavailable
+from everhold.errors import StoreNewer, StoreUnavailable
 from everhold.stores.postgres.address import Address, named
-from everhold.stores.postgres.line import Line, Lines
+from everhold.stores.postgres.connection import Line, Lines
 
 #: First half of the number of our advisory locks.
 LOCKS: Final = 0x65766872

@@ -11,8 +11,10 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from everhold.core.codec import JSON, loads, seal
-from everhold.core.errors import (
+from everhold.core.codec import JSON, dumps, loads, seal
+from everhold.core.query import Kind, Query
+from everhold.core.session import Birth, Head, SessionId, State
+from everhold.errors import (
     BadSetting,
     BadValue,
     Overtaken,
@@ -21,21 +23,31 @@ from everhold.core.errors import (
     UnknownAttachment,
     UnknownSession,
 )
-from everhold.core.query import Kind, Query
-from everhold.core.session import Birth, Head, SessionId, State
 from everhold.ports.attachment import Attachment
-from everhold.ports.store import Change, Filter, Problem, Progress, Record, Summary, Worker
-from everhold.stores.postgres import attach, look, verify
+from everhold.ports.store import (
+    DELETED_KEYS,
+    Change,
+    Filter,
+    News,
+    Problem,
+    Progress,
+    Record,
+    Summary,
+    Unmoved,
+    Worker,
+)
+from everhold.stores.checksums import UNREADABLE, read_head
+from everhold.stores.postgres import attachment_rows, verify
+from everhold.stores.postgres import read as look
 from everhold.stores.postgres.address import Address, kept, named, read
-from everhold.stores.postgres.door import NOW
-from everhold.stores.postgres.gather import Gathered
-from everhold.stores.postgres.group import Group
-from everhold.stores.postgres.hear import Ear
-from everhold.stores.postgres.lanes import Lanes
-from everhold.stores.postgres.line import Line, Lines
+from everhold.stores.postgres.batch import Gathered
+from everhold.stores.postgres.connection import Line, Lines
+from everhold.stores.postgres.group_commit import Group
+from everhold.stores.postgres.intake_rows import Lanes
+from everhold.stores.postgres.intake_sql import NOW
+from everhold.stores.postgres.listen import Ear
+from everhold.stores.postgres.maintenance import Upkeep
 from everhold.stores.postgres.schema import LOCKS, lock_number, prepare
-from everhold.stores.postgres.upkeep import Upkeep
-from everhold.stores.sealed import UNREADABLE, read_head
 
 T = TypeVar("T")
 
@@ -107,6 +119,9 @@ class PostgresStore(Lanes, Upkeep):
 
     # ---- the write verb
 
+    def commit_now(self, change: Change, fence: int) -> bool:
+        return False  # a server has to be waited for
+
     async def commit(self, change: Change, fence: int) -> None:
         await self._group.commit(change, fence)
 
@@ -173,15 +188,16 @@ class PostgresStore(Lanes, Upkeep):
         found.sort(key=lambda entry: (entry[2], entry[0].created_at, entry[0].id, entry[1].q))
         return found[:limit]
 
-    async def due(self, now: float, limit: int) -> builtins.list[SessionId]:
-        return [SessionId(read(id)) for (id,) in await self._rows(look.DUE, float(now), float(now), limit)]
+    async def unmoved(
+        self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
+    ) -> builtins.list[Unmoved]:
+        given = (self._moment(), float(now), [kept(each) for each in living], parked, limit)
+        rows = await self._rows(look.UNMOVED, *given)
+        return [Unmoved(SessionId(read(id)), *rest) for id, *rest in rows]
 
     async def next_due(self) -> float | None:
         found: float | None = (await self._rows(look.NEXT_DUE))[0][0]
         return found
-
-    async def orphans(self, alive: set[str]) -> builtins.list[SessionId]:
-        return [SessionId(read(id)) for (id,) in await self._rows(look.ORPHANS, [kept(each) for each in alive])]
 
     # ---- durable values
 
@@ -253,7 +269,7 @@ class PostgresStore(Lanes, Upkeep):
         await self._on(line, "SELECT pg_advisory_xact_lock(%s::int, %s::int)", LOCKS, lock_number(f"{self.schema} gc"))
         await self._on(line, "SELECT 1 FROM everhold.session WHERE id = %s FOR UPDATE", kept(session_id))
         rows = await self._on(line, look.SESSION + " FOR UPDATE OF h", kept(session_id))
-        _, head = self._session(session_id, rows)
+        birth, head = self._session(session_id, rows)
         if head.revision != fence:
             raise Overtaken(session_id, fence)
         if head.state is State.RUNNING:
@@ -262,8 +278,23 @@ class PostgresStore(Lanes, Upkeep):
             await self._on(line, f"DELETE FROM everhold.{table} WHERE session = %s", head.ref)
         await self._on(line, "DELETE FROM everhold.head_1 WHERE ref = %s", head.ref)
         await self._on(line, "UPDATE everhold.session SET deleted = 1, key = NULL WHERE ref = %s", head.ref)
+        if birth.key is not None:
+            await self._note(line, DELETED_KEYS, birth.key, session_id)
         await self._forget(line, head.ref)
         return await self._left(line, session_id)
+
+    async def _note(self, line: Line, namespace: str, key: str, value: JSON) -> None:
+        """Write a durable value outside of a step, whatever it was before. One writer at a time."""
+        statement = "SELECT version FROM everhold.value WHERE namespace = %s AND key = %s FOR UPDATE"
+        rows = await self._on(line, statement, kept(namespace), kept(key))
+        text, version = dumps([value]), (rows[0][0] if rows else 0) + 1
+        await self._on(
+            line,
+            "INSERT INTO everhold.value (namespace, key, value, version, seal) VALUES (%s, %s, %s, %s, %s)"
+            " ON CONFLICT (namespace, key) DO UPDATE SET value = excluded.value, version = excluded.version,"
+            " seal = excluded.seal",
+            *(kept(namespace), kept(key), text, version, seal(namespace, key, text, version)),
+        )
 
     async def _left(self, line: Line, session_id: str) -> int:
         """How many deliveries are kept of a deleted session."""
@@ -274,23 +305,21 @@ class PostgresStore(Lanes, Upkeep):
         return left
 
     async def _forget(self, line: Line, ref: int | None) -> None:
-        """Remove what no living fork needs of a deleted session, and of deleted sessions before it."""
+        """Remove what no living fork reads of a deleted session, and of deleted sources before it."""
         while ref is not None:
             needed = await self._needed(line, ref)
-            await attach.let_go(functools.partial(self._on, line), ref, needed)
+            await attachment_rows.let_go(functools.partial(self._on, line), ref, needed)
             await self._on(line, "DELETE FROM everhold.journal WHERE session = %s AND n > %s", ref, needed)
-            before = "SELECT o.ref, o.deleted FROM everhold.session s JOIN everhold.session o ON o.ref = s.origin"
-            origins = await self._on(line, f"{before} WHERE s.ref = %s", ref)
+            before = "SELECT o.ref FROM everhold.session s JOIN everhold.session o ON o.ref = s.origin"
+            read_less = "WHERE s.ref = %s AND s.origin_n > %s AND o.deleted = 1"
+            rows = await self._on(line, f"{before} {read_less}", ref, needed)
             forks = "SELECT 1 FROM everhold.session WHERE origin = s.ref"
             await self._on(line, f"DELETE FROM everhold.session s WHERE ref = %s AND NOT EXISTS ({forks})", ref)
-            ref = next((origin for origin, deleted in origins if deleted), None)
+            ref = rows[0][0] if rows else None
 
     async def _needed(self, line: Line, ref: int) -> int:
-        """The last delivery up to which some living fork reads this session."""
-        needed = -1
-        statement = "SELECT ref, origin_n, deleted FROM everhold.session WHERE origin = %s"
-        for fork, upto, deleted in await self._on(line, statement, ref):
-            needed = max(needed, min(upto, await self._needed(line, fork)) if deleted else upto)
+        """The last delivery of a session that some living fork reads; -1 if none does."""
+        needed: int = (await self._on(line, look.NEEDED, ref))[0][0]
         return needed
 
     # ---- attachments
@@ -304,7 +333,7 @@ class PostgresStore(Lanes, Upkeep):
                 await self._on(line, "SELECT pg_advisory_xact_lock_shared(%s::int, %s::int)", LOCKS, lock)
                 _, head = self._session(session_id, await self._on(line, look.SESSION, known))
                 made.check(data)
-                await attach.put(functools.partial(self._on, line), head.ref, head.n, made, data, at)
+                await attachment_rows.put(functools.partial(self._on, line), head.ref, head.n, made, data, at)
 
         await self._insisting(act)
 
@@ -313,7 +342,7 @@ class PostgresStore(Lanes, Upkeep):
 
         async def act(line: Line) -> tuple[Attachment, bytes] | None:
             _, head = self._session(session_id, await self._on(line, look.SESSION, known))
-            return await attach.found(functools.partial(self._on, line), head.ref, id)
+            return await attachment_rows.found(functools.partial(self._on, line), head.ref, id)
 
         found = await self._insisting(act)
         if found is None:
@@ -325,7 +354,7 @@ class PostgresStore(Lanes, Upkeep):
 
         async def act(line: Line) -> builtins.list[Attachment]:
             _, head = self._session(session_id, await self._on(line, look.SESSION, known))
-            return await attach.listed(functools.partial(self._on, line), head.ref)
+            return await attachment_rows.listed(functools.partial(self._on, line), head.ref)
 
         return await self._insisting(act)
 
@@ -334,7 +363,7 @@ class PostgresStore(Lanes, Upkeep):
     async def changed(self) -> bool:
         return await self._ear.changed()
 
-    def listen(self, wake: Callable[[str], None], me: str = "") -> float:
+    def listen(self, wake: Callable[[News], None], me: str = "") -> float:
         return self._ear.listen(wake, me)
 
     # ---- looking after it

@@ -8,17 +8,18 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import loads, seal
-from everhold.core.errors import EverholdError
 from everhold.core.journal import Delivery, open_from, open_queries
 from everhold.core.query import EFFECTS, Query
-from everhold.core.session import Birth, Head
+from everhold.core.session import Head
+from everhold.errors import EverholdError
 from everhold.ports.store import Problem, Progress
-from everhold.stores.postgres import attach, door
+from everhold.stores.checksums import UNREADABLE, StoredBirth, read_delivery, read_head
+from everhold.stores.loop_turns import paced
+from everhold.stores.postgres import attachment_rows, intake_sql
 from everhold.stores.postgres.address import kept, named, read
-from everhold.stores.postgres.group import HEAD
-from everhold.stores.postgres.land import label_row
-from everhold.stores.postgres.line import Line
-from everhold.stores.sealed import UNREADABLE, read_delivery, read_head
+from everhold.stores.postgres.connection import Line
+from everhold.stores.postgres.group_commit import HEAD
+from everhold.stores.postgres.write import label_row
 
 #: Sessions that are read at once.
 PAGE: Final = 200
@@ -48,8 +49,8 @@ class Auditor:
                 if progress is not None:
                     progress(done, len(sessions))
         found += [problem async for problem in self._loose()]
-        found += await attach.problems(self._rows)
-        found += await door.problems(self._rows)
+        found += await attachment_rows.problems(self._rows)
+        found += await intake_sql.problems(self._rows)
         return found
 
     async def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -77,7 +78,7 @@ class Auditor:
             yield Problem(read(id), "broken_seal", "its birth")
             return
         try:
-            born = msgspec.json.decode(text, type=Birth)
+            born = msgspec.json.decode(text, type=StoredBirth)
         except (msgspec.MsgspecError, UnicodeError) as error:
             yield Problem(read(id), "unreadable", str(error))
             return
@@ -107,7 +108,7 @@ class Auditor:
         for problem in _open(born.id, head, deliveries, parts):
             yield problem
 
-    def _row(self, row: tuple[Any, ...], born: Birth) -> Problem | None:
+    def _row(self, row: tuple[Any, ...], born: StoredBirth) -> Problem | None:
         """Whether a session's row says what its birth says."""
         _, id, key, program, _, _, deleted, origin, origin_n, parent, created_at, labels = row
         said = (
@@ -121,26 +122,28 @@ class Auditor:
         )
         if said != (id, program, key, origin_n, parent, created_at, labels) or deleted not in (0, 1):
             return Problem(born.id, "mismatch", "its row does not say what its birth says")
-        if origin in self._known and read(self._known[origin][1]) != born.origin:
-            return Problem(born.id, "mismatch", f"it was not forked from {born.origin}")
-        if (origin is None) != (born.origin is None) or (origin is not None and origin not in self._known):
-            return Problem(born.id, "dangling_origin", f"it was forked from {born.origin}, which is not there")
+        source = born.source or born.origin
+        if origin in self._known and (other := read(self._known[origin][1])) != source:
+            return Problem(born.id, "mismatch", f"it shares the steps of {source}, not of {other}")
+        if (origin is None) != (source is None) or (origin is not None and origin not in self._known):
+            return Problem(born.id, "dangling_origin", f"it shares the steps of {source}, which is not there")
         return None
 
     async def _journal(self, ref: int) -> list[Delivery]:
-        """Every delivery of a session, those shared with its origins first."""
-        spans: list[tuple[int, int]] = []
+        """Every delivery of a session, those of its sources first."""
+        spans: dict[int, int] = {}
         at: int | None = ref
         upto = 2**63 - 1
-        while at is not None and len(spans) <= len(self._known):
-            spans.append((at, upto))
+        while at is not None and at not in spans:
+            spans[at] = upto
             at, upto = self._known[at][7], min(upto, self._known[at][8])
         found: list[Delivery] = []
         statement = (
             "SELECT n, at, answers, asked, notes, seal FROM everhold.journal WHERE session = %s AND n <= %s ORDER BY n"
         )
-        for source, last in reversed(spans):
-            found += [read_delivery(source, row) for row in await self._rows(statement, source, last)]
+        for source, last in reversed(spans.items()):
+            if self._known[source][8] < last:  # in old chains there are some that contribute nothing
+                found += [read_delivery(source, row) for row in await self._rows(statement, source, last)]
         return found
 
     async def _loose(self) -> AsyncIterator[Problem]:
@@ -158,14 +161,12 @@ class Auditor:
             for (ref,) in rows:
                 name = table.removesuffix("_1")
                 yield Problem("", f"dangling_{name}", f"rows of session number {ref}, which is not there")
-        for letter_id, kind, body, at, sealed in await self._rows(
-            "SELECT id, kind, body, at, seal FROM everhold.letter"
-        ):
+        letters = await self._rows("SELECT id, kind, body, at, seal FROM everhold.letter")
+        async for letter_id, kind, body, at, sealed in paced(letters):
             if seal(read(kind), body, at) != sealed:
                 yield Problem("", "broken_seal", f"letter {letter_id}")
-        for namespace, key, value, version, sealed in await self._rows(
-            "SELECT namespace, key, value, version, seal FROM everhold.value"
-        ):
+        values = await self._rows("SELECT namespace, key, value, version, seal FROM everhold.value")
+        async for namespace, key, value, version, sealed in paced(values):
             name = f"the value {read(namespace)}/{read(key)}"
             if seal(read(namespace), read(key), value, version) != sealed:
                 yield Problem("", "broken_seal", name)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from everhold.core.errors import BadSetting, StoreUnavailable
+from everhold.errors import BadSetting, StoreUnavailable
 from everhold.ports.store import Progress
-from everhold.stores.sqlite.file import translated
+from everhold.stores.sqlite.database import renew, translated
 
 #: Pages that are copied before it is told how far that is.
 PAGES: Final = 256
@@ -34,18 +35,16 @@ def copy(source: Path, target: Path, progress: Progress | None = None) -> int:
 
 
 def _backup(source: Path, target: Path, progress: Progress | None) -> None:
-    origin, copied = sqlite3.connect(source, timeout=10), sqlite3.connect(target)
     try:
-        # In a transaction the copy is of one moment, and need not begin anew when others write.
-        origin.execute("BEGIN")
-        origin.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        origin.backup(copied, pages=PAGES, progress=_told(progress))
-        copied.execute("PRAGMA journal_mode = DELETE")  # one file, complete in itself
+        with closing(sqlite3.connect(source, timeout=10)) as origin, closing(sqlite3.connect(target)) as copied:
+            # In a transaction the copy is of one moment, and need not begin anew when others write.
+            origin.execute("BEGIN")
+            origin.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            origin.backup(copied, pages=PAGES, progress=_told(progress))
+            copied.execute("PRAGMA journal_mode = DELETE")  # one file, complete in itself
+            renew(copied, target)
     except sqlite3.Error as error:
         raise translated(error, str(target)) from None
-    finally:
-        copied.close()
-        origin.close()
 
 
 def _told(progress: Progress | None) -> Callable[[int, int, int], object] | None:

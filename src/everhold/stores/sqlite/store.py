@@ -1,7 +1,7 @@
 """Sessions in one SQLite file: the verbs of `everhold.ports.Store`.
 
 One connection, on the loop's thread. Reads of more than one statement happen in one read transaction, so that a
-session is never seen half old and half new. Checkpoints are mostly done by a thread; the loop finishes the rest.
+session is never seen half old and half new.
 """
 
 from __future__ import annotations
@@ -11,61 +11,68 @@ import builtins
 import sqlite3
 from bisect import insort
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from everhold.core.codec import JSON, loads, seal
-from everhold.core.errors import (
+from everhold.core.codec import JSON, dumps, loads, seal
+from everhold.core.journal import Delivery, open_queries
+from everhold.core.query import ANSWERABLE, FOR_PEOPLE, Kind, Query
+from everhold.core.session import Birth, Head, SessionId, State
+from everhold.errors import (
     BadSetting,
     BadValue,
     Overtaken,
     StillNeeded,
     StoreDamaged,
+    StoreUnavailable,
     UnknownAttachment,
     UnknownSession,
 )
-from everhold.core.journal import Delivery, open_queries
-from everhold.core.query import ANSWERABLE, FOR_PEOPLE, Kind, Query
-from everhold.core.session import Birth, Head, SessionId, State
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
+    DELETED_KEYS,
     LOOK_EVERY,
     Asking,
     Change,
     Effect,
     Filter,
     Letter,
+    News,
     Problem,
     Progress,
     Record,
     Summary,
+    Unmoved,
     Worker,
 )
-from everhold.stores.sealed import HALF, UNREADABLE, read_head, read_journal
-from everhold.stores.sqlite import attach, verify
-from everhold.stores.sqlite.file import Place, Shut, connect, prepare, translated
-from everhold.stores.sqlite.group import Group, newer
-from everhold.stores.sqlite.land import HEAD_COLUMNS
-from everhold.stores.sqlite.lanes import Lanes, begins
-from everhold.stores.sqlite.upkeep import Upkeep, asking
-from everhold.stores.stall import Stall
+from everhold.stores.checksums import HALF, UNREADABLE, read_head, read_journal
+from everhold.stores.loop_turns import giving_turns
+from everhold.stores.outage import Stall
+from everhold.stores.sqlite import attachment_rows, lineage, verify
+from everhold.stores.sqlite.checkpoint import LOOK_AFTER, Checkpoints
+from everhold.stores.sqlite.database import Place, Shut, connect, has_log, is_copied_alone, prepare, translated
+from everhold.stores.sqlite.group_commit import Group, newer
+from everhold.stores.sqlite.intake_rows import Lanes, begins
+from everhold.stores.sqlite.maintenance import Upkeep, asking
+from everhold.stores.sqlite.scan import Told, TooLong, aside, short
+from everhold.stores.sqlite.write import HEAD_COLUMNS, note
+
+T = TypeVar("T")
 
 DURABILITY: Final = ("process", "mixed", "power")
 #: Kinds of which every open query has a notice, unless somebody sees to it.
 _NOTICED: Final = FOR_PEOPLE | {Kind.SIGNAL}
-#: Commits between two checkpoints, and how large the write-ahead log may be before the loop helps.
-CHECKPOINT_EVERY: Final = 1000
-WAL_LIMIT: Final = 8 * 1024 * 1024
 
 # As bytes: what is checked and decoded need not be made into text before.
 _JOURNAL: Final = (
     "SELECT n, at, CAST(answers AS BLOB), CAST(asked AS BLOB), CAST(notes AS BLOB), seal FROM journal"
-    " WHERE session = ? AND n >= ? ORDER BY n"
+    " WHERE session = ? AND n >= ? AND n <= ? ORDER BY n"
 )
+_TOP: Final = 2**63 - 1
 _ANSWERABLE: Final = ", ".join(f"'{kind}'" for kind in sorted(ANSWERABLE))
 #: Whether a session asked something that somebody outside can answer, that has no notice, and was not answered.
 _UNNOTICED: Final = (
@@ -76,9 +83,30 @@ _UNNOTICED: Final = (
     " AND json_extract(g.value, '$.q') = json_extract(a.value, '$.q')))"
 )
 
+#: Sessions that need a move, each with the reason: every part is read from an index of its own.
+_UNMOVED: Final = (
+    "SELECT s.id, w.why, w.since, coalesce(h.revision, 0), w.came FROM ("
+    "SELECT ref, 'timer' AS why, due_at AS since, 0 AS came FROM head_1 INDEXED BY head_due"
+    " WHERE due_at <= :now AND state IN ('running', 'paused') UNION ALL"
+    " SELECT ref, 'letter', (SELECT min(at) FROM letter WHERE session = ref), 0 FROM head_1 INDEXED BY head_mail"
+    " WHERE mail > 0 AND state = 'running' UNION ALL"
+    " SELECT session, 'mark', min(since), 0 FROM effect WHERE worker NOT IN (SELECT value FROM json_each(:living))"
+    " GROUP BY session UNION ALL"
+    " SELECT i.session, 'item', min(i.at), l.seq + count(*) FROM item i INDEXED BY item_waiting"
+    " JOIN lease l ON l.session = i.session WHERE i.state = 'waiting' AND i.available_at <= :clock"
+    " AND (l.released = 1 OR l.expires_at <= :clock) GROUP BY i.session {parked}) w"
+    " JOIN session s ON s.ref = w.ref LEFT JOIN head_1 h ON h.ref = w.ref WHERE s.deleted = 0"
+    " ORDER BY w.since, w.ref, w.why LIMIT :limit"
+)
+_PARKED: Final = (
+    "UNION ALL SELECT ref, 'parked', updated_at, 0 FROM head_1 INDEXED BY head_parked"
+    " WHERE parked = 1 AND state IN ('running', 'paused')"
+)
+
 _birth = msgspec.json.Decoder(Birth).decode
 
 
+@giving_turns
 class SQLiteStore(Lanes, Upkeep):
     def __init__(self, path: str | Path, *, durability: str = "mixed", patience: float = 30.0) -> None:
         if durability not in DURABILITY:
@@ -91,48 +119,57 @@ class SQLiteStore(Lanes, Upkeep):
         self._connection: sqlite3.Connection = Shut(self.where)  # type: ignore[assignment]
         self._group: Group = Shut(self.where)  # type: ignore[assignment]
         self._run: Callable[..., Any] = Shut(self.where)
-        self._thread: ThreadPoolExecutor | None = None
-        self._since_checkpoint = 0
-        self._checkpointing = False
+        self._place: Place = Shut(self.where)  # type: ignore[assignment]
+        self._checkpoints: Checkpoints = Shut(self.where)  # type: ignore[assignment]
+        self._copied_alone = False
         self._seen_version = 0
 
     async def open(self) -> None:
+        logged = has_log(self.path)
         connection = connect(self.path)
         try:
             prepare(connection, self.path)
+            self._copied_alone = is_copied_alone(connection, self.path, logged=logged)
+            place = Place(self.path)
         except BaseException:
             connection.close()
             raise
         if self.durability == "power":
             connection.execute("PRAGMA synchronous = FULL")
-        self._connection = connection
+        self._connection, self._place = connection, place
+        self._checkpoints = Checkpoints(place, self.where)
         self._run = connection.cursor().execute
         self._group = Group(
             connection,
             self.where,
             fsync=self.durability == "power",
             patience=self._patience,
-            place=Place(self.path),
-            after=self._committed,
+            place=place,
+            after=self._checkpoints.wrote,
             now=self.now,
         )
         self.commit = self._group.commit  # type: ignore[method-assign]  # one call less on the way
+        self.commit_now = self._group.commit_now  # type: ignore[method-assign]
         self._seen_version = self._data_version()
 
     async def close(self) -> None:
         if isinstance(self._connection, Shut):
             return
-        self._group.close()
-        if self._thread is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
-        self._connection.close()
-        self._connection = self._group = self._run = Shut(self.where)  # type: ignore[assignment]
-        vars(self).pop("commit")
+        try:
+            self._group.close()
+            await self._checkpoints.close()
+        finally:  # also if the caller is cancelled while it waits for the thread
+            self._connection.close()
+            self._connection = self._group = self._run = Shut(self.where)  # type: ignore[assignment]
+            del self.commit, self.commit_now
 
     # ---- the write verb
 
     async def commit(self, change: Change, fence: int) -> None:
         await self._group.commit(change, fence)
+
+    def commit_now(self, change: Change, fence: int) -> bool:
+        return self._group.commit_now(change, fence)
 
     # ---- reading
 
@@ -163,15 +200,13 @@ class SQLiteStore(Lanes, Upkeep):
         return _birth(row[0]), read_head(row[3:]), row[2]
 
     def _deliveries(self, ref: int, first: int, origin_n: int, origin: int | None) -> builtins.list[Delivery]:
-        """Deliveries from `first` on; those up to `origin_n` are the origin's."""
-        earlier: builtins.list[Delivery] = []
-        if origin is not None and first <= origin_n:
-            row = self._run("SELECT origin, origin_n FROM session WHERE ref = ?", (origin,)).fetchone()
-            older, older_n = row if row is not None else (None, -1)
-            shared = self._deliveries(origin, first, older_n, older)
-            earlier = [delivery for delivery in shared if delivery.n <= origin_n]
-        own = self._run(_JOURNAL, (ref, max(first, origin_n + 1))).fetchall()
-        return [*earlier, *read_journal(ref, own)] if earlier else read_journal(ref, own)
+        """Deliveries from `first` on; those up to `origin_n` are in the rows of other sessions."""
+        if origin is None or first > origin_n:
+            return read_journal(ref, self._run(_JOURNAL, (ref, first, _TOP)).fetchall())
+        found: builtins.list[Delivery] = []
+        for link, upto in lineage.spans(self._run, ref, first):
+            found += read_journal(link, self._run(_JOURNAL, (link, first, upto)).fetchall())
+        return found
 
     def _letters(self, ref: int) -> builtins.list[Letter]:
         rows = self._run("SELECT kind, body, at, id, seal FROM letter WHERE session = ? ORDER BY id", (ref,))
@@ -197,6 +232,9 @@ class SQLiteStore(Lanes, Upkeep):
         return None if row is None else SessionId(row[0])
 
     async def list(self, wanted: Filter) -> builtins.list[Summary]:
+        return await self._scan(lambda store: store._listed(wanted))
+
+    def _listed(self, wanted: Filter) -> builtins.list[Summary]:
         where = ["s.deleted = 0"]
         values: builtins.list[Any] = []
 
@@ -225,28 +263,29 @@ class SQLiteStore(Lanes, Upkeep):
         if wanted.prefix:
             condition, bounds = begins("s.id", wanted.prefix)
             also(condition, *bounds)
-        with self._reading():
-            if wanted.after is not None:
-                last = self._run("SELECT created_at FROM session WHERE id = ?", (wanted.after,)).fetchone()
-                if last is None:  # it was deleted; ids sort by time
-                    also("s.id < ?", wanted.after)
-                else:
-                    also("(s.created_at, s.id) < (?, ?)", last[0], wanted.after)
-            statement = (
-                f"SELECT s.birth, {HEAD_COLUMNS} FROM session s JOIN head_1 h ON h.ref = s.ref"
-                f" WHERE {' AND '.join(where)} ORDER BY s.created_at DESC, s.id DESC LIMIT ?"
-            )
-            rows = self._run(statement, (*values, wanted.limit)).fetchall()
-            return [Summary(_birth(row[0]), read_head(row[1:])) for row in rows]
+        if wanted.after is not None:
+            last = self._run("SELECT created_at FROM session WHERE id = ?", (wanted.after,)).fetchone()
+            if last is None:  # it was deleted; ids sort by time
+                also("s.id < ?", wanted.after)
+            else:
+                also("(s.created_at, s.id) < (?, ?)", last[0], wanted.after)
+        statement = (
+            f"SELECT s.birth, {HEAD_COLUMNS} FROM session s JOIN head_1 h ON h.ref = s.ref"
+            f" WHERE {' AND '.join(where)} ORDER BY s.created_at DESC, s.id DESC LIMIT ?"
+        )
+        rows = self._run(statement, (*values, wanted.limit)).fetchall()
+        return [Summary(_birth(row[0]), read_head(row[1:])) for row in rows]
 
     async def inbox(
         self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
     ) -> builtins.list[tuple[Birth, Query, float]]:
         wanted = Asking(kinds=tuple(Kind) if kind is None else (kind,), to=() if to is None else (to,), limit=limit)
-        with self._reading():
-            found = asking(self._run, wanted, without)
-            if to is None and kind not in _NOTICED:
-                found += self._unnoticed(kind, limit)
+
+        def act(store: SQLiteStore) -> builtins.list[tuple[Birth, Query, float]]:
+            found = asking(store._run, wanted, without)
+            return found + store._unnoticed(kind, limit) if to is None and kind not in _NOTICED else found
+
+        found = await self._scan(act)
         found.sort(key=lambda entry: (entry[2], entry[0].created_at, entry[0].id, entry[1].q))
         return found[:limit]
 
@@ -278,16 +317,13 @@ class SQLiteStore(Lanes, Upkeep):
                     insort(times, entry.at)
         return found
 
-    async def due(self, now: float, limit: int) -> builtins.list[SessionId]:
-        statement = (
-            "SELECT s.id FROM session s JOIN (SELECT ref, min(since) AS since FROM"
-            " (SELECT ref, due_at AS since FROM head_1 INDEXED BY head_due WHERE due_at <= ? AND state IN"
-            " ('running', 'paused') UNION ALL SELECT ref, (SELECT min(at) FROM letter WHERE session = ref) FROM head_1"
-            " INDEXED BY head_mail WHERE mail > 0 AND state IN ('running', 'paused')) GROUP BY ref) h ON h.ref = s.ref"
-            " WHERE s.deleted = 0 ORDER BY h.since, h.ref LIMIT ?"
-        )
+    async def unmoved(
+        self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
+    ) -> builtins.list[Unmoved]:
+        given = {"now": now, "clock": self.now(), "living": dumps(sorted(living)), "limit": limit}
         with self._reading():
-            return [SessionId(row[0]) for row in self._run(statement, (now, limit))]
+            rows = self._run(_UNMOVED.format(parked=_PARKED if parked else ""), given).fetchall()
+        return [Unmoved(SessionId(id), why, since, revision, came) for id, why, since, revision, came in rows]
 
     async def next_due(self) -> float | None:
         with self._reading():
@@ -296,13 +332,6 @@ class SQLiteStore(Lanes, Upkeep):
                 " AND state IN ('running', 'paused') ORDER BY due_at LIMIT 1"
             ).fetchone()
         return None if row is None else row[0]
-
-    async def orphans(self, alive: set[str]) -> builtins.list[SessionId]:
-        with self._reading():
-            rows = self._run(
-                "SELECT s.id, e.worker FROM effect e JOIN session s ON s.ref = e.session ORDER BY e.since, s.ref"
-            ).fetchall()
-        return list(dict.fromkeys(SessionId(row[0]) for row in rows if row[1] not in alive))
 
     # ---- durable values
 
@@ -318,11 +347,9 @@ class SQLiteStore(Lanes, Upkeep):
         return (None if row[0] is None else loads(row[0])), row[1]
 
     async def keys(self, namespace: str) -> builtins.list[str]:
-        with self._reading():
-            rows = self._run(
-                "SELECT key FROM value WHERE namespace = ? AND value IS NOT NULL ORDER BY key", (namespace,)
-            )
-            return [row[0] for row in rows]
+        statement = "SELECT key FROM value WHERE namespace = ? AND value IS NOT NULL ORDER BY key"
+        rows = await self._scan(lambda store: store._run(statement, (namespace,)).fetchall())
+        return [row[0] for row in rows]
 
     # ---- workers
 
@@ -346,20 +373,20 @@ class SQLiteStore(Lanes, Upkeep):
         def act() -> None:
             _, head, _ = self._session(session_id)
             made.check(data)
-            attach.put(self._run, head.ref, head.n, made, data, at)
+            attachment_rows.put(self._run, head.ref, head.n, made, data, at)
 
         await self._write(act)
 
     async def attachment(self, session_id: str, id: str) -> tuple[Attachment, bytes]:
         with self._reading():
-            found = attach.read(self._run, self._session(session_id)[1].ref, id)
+            found = attachment_rows.read(self._run, self._session(session_id)[1].ref, id)
         if found is None:
             raise UnknownAttachment(session_id, id)
         return found
 
     async def attachments(self, session_id: str) -> builtins.list[Attachment]:
         with self._reading():
-            return attach.listed(self._run, self._session(session_id)[1].ref)
+            return attachment_rows.listed(self._run, self._session(session_id)[1].ref)
 
     # ---- letting go
 
@@ -368,7 +395,7 @@ class SQLiteStore(Lanes, Upkeep):
         return kept
 
     def _delete(self, session_id: str, fence: int) -> int:
-        _, head, origin = self._session(session_id)
+        birth, head, _ = self._session(session_id)
         if head.revision != fence:
             raise Overtaken(session_id, fence)
         if head.state is State.RUNNING:
@@ -378,30 +405,11 @@ class SQLiteStore(Lanes, Upkeep):
             self._run(f"DELETE FROM {table} WHERE session = ?", (ref,))
         self._run("DELETE FROM head_1 WHERE ref = ?", (ref,))
         self._run("UPDATE session SET deleted = 1, key = NULL WHERE ref = ?", (ref,))
-        self._forget(ref, origin)
+        if birth.key is not None:
+            note(self._run, DELETED_KEYS, birth.key, session_id)
+        lineage.forget(self._run, ref)
         kept: int = self._run("SELECT count(*) FROM journal WHERE session = ?", (ref,)).fetchone()[0]
         return kept
-
-    def _forget(self, ref: int, origin: int | None) -> None:
-        """Remove what no living fork needs of a deleted session, and of deleted sessions before it."""
-        needed = self._needed(ref)
-        attach.let_go(self._run, ref, needed)
-        self._run("DELETE FROM journal WHERE session = ? AND n > ?", (ref, needed))
-        if not self._run("SELECT 1 FROM session WHERE origin = ?", (ref,)).fetchone():
-            self._run("DELETE FROM session WHERE ref = ?", (ref,))
-        if origin is not None:
-            row = self._run("SELECT deleted, origin FROM session WHERE ref = ?", (origin,)).fetchone()
-            if row is not None and row[0]:
-                self._forget(origin, row[1])
-
-    def _needed(self, ref: int) -> int:
-        """The last delivery up to which some living fork reads this session."""
-        needed = -1
-        for fork, upto, deleted in self._run(
-            "SELECT ref, origin_n, deleted FROM session WHERE origin = ?", (ref,)
-        ).fetchall():
-            needed = max(needed, min(upto, self._needed(fork)) if deleted else upto)
-        return needed
 
     # ---- looking after the file
 
@@ -409,7 +417,7 @@ class SQLiteStore(Lanes, Upkeep):
         before, self._seen_version = self._seen_version, self._data_version()
         return before != self._seen_version
 
-    def listen(self, wake: Callable[[str], None], me: str = "") -> float:
+    def listen(self, wake: Callable[[News], None], me: str = "") -> float:
         return LOOK_EVERY  # a file tells nobody
 
     def _data_version(self) -> int:
@@ -418,8 +426,11 @@ class SQLiteStore(Lanes, Upkeep):
         return found
 
     async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:
-        with self._reading():
-            return verify.problems(self._connection, progress)
+        told = None if progress is None else Told(progress)
+        found = await self._aside(lambda store: verify.problems(store._connection, told))
+        if told is not None:
+            told.check()
+        return [*found, verify.copied_alone(self.path)] if self._copied_alone else found
 
     def stats(self) -> dict[str, Any]:
         size = sum(
@@ -441,6 +452,7 @@ class SQLiteStore(Lanes, Upkeep):
             return await self._written(act, lasting)
 
     async def _written(self, act: Callable[[], Any], lasting: bool) -> Any:
+        await self._checkpoints.room()
         loop = asyncio.get_running_loop()
         began, wait = loop.time(), 50e-6
         synced = lasting and self.durability == "mixed"
@@ -452,18 +464,47 @@ class SQLiteStore(Lanes, Upkeep):
                     try:
                         self._run("BEGIN IMMEDIATE")
                         result = act()
+                        self._place.check()
                         self._run("COMMIT")
                     finally:
                         if self._connection.in_transaction:
                             self._run("ROLLBACK")
                         if synced:
                             self._run("PRAGMA synchronous = NORMAL")
+                self._checkpoints.wrote(LOOK_AFTER)
                 return result.rowcount if isinstance(result, sqlite3.Cursor) else result
             except Busy as busy:
                 if loop.time() - began > self._patience:
                     raise busy.error from None
             await asyncio.sleep(wait)
             wait = min(wait * 1.5, 2e-3)
+
+    async def _scan(self, act: Callable[[SQLiteStore], T]) -> T:
+        """Do a read that may have to look at every row; a long one is done by a thread."""
+        with self._reading():
+            try:
+                with short(self._connection):
+                    return act(self)
+            except TooLong:
+                pass
+        return await self._aside(act)
+
+    async def _aside(self, act: Callable[[SQLiteStore], T]) -> T:
+        """Do a long read in a thread."""
+
+        def seen(connection: sqlite3.Connection) -> T:
+            store = copy(self)
+            store._connection, store._run = connection, connection.cursor().execute
+            return act(store)
+
+        self._data_version()  # a store that is shut, or another thread's, says so here
+        with self._translating():
+            try:
+                return await aside(self._place, seen)
+            except StoreUnavailable:
+                pass
+        with self._reading():  # the file is gone from its path, but not for this connection
+            return act(self)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -490,26 +531,6 @@ class SQLiteStore(Lanes, Upkeep):
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 
-    def _committed(self, changes: int) -> None:
-        self._since_checkpoint += changes
-        if self._since_checkpoint >= CHECKPOINT_EVERY and not self._checkpointing:
-            self._since_checkpoint, self._checkpointing = 0, True
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, "everhold-checkpoint")
-            loop = asyncio.get_running_loop()
-            loop.run_in_executor(self._thread, _checkpoint, self.path).add_done_callback(self._checkpointed)
-
-    def _checkpointed(self, _: asyncio.Future[None]) -> None:
-        self._checkpointing = False
-        if not isinstance(self._connection, Shut) and self._wal_size() > WAL_LIMIT:
-            self._run("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-
-    def _wal_size(self) -> int:
-        try:
-            return self.path.with_name(self.path.name + "-wal").stat().st_size
-        except OSError:
-            return 0
-
 
 class Busy(Exception):
     """The file is locked by another process; tried again by whoever can wait."""
@@ -517,14 +538,3 @@ class Busy(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
-
-
-def _checkpoint(path: Path) -> None:
-    """Move the write-ahead log into the file, as far as no reader is in the way."""
-    connection = sqlite3.connect(path, isolation_level=None, timeout=0)
-    try:
-        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-    except sqlite3.Error:
-        pass  # the next one will do it
-    finally:
-        connection.close()

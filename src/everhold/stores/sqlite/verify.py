@@ -5,20 +5,21 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from everhold.core.codec import loads, seal
-from everhold.core.errors import EverholdError
 from everhold.core.journal import Delivery, open_from, open_queries
 from everhold.core.query import EFFECTS, Query
-from everhold.core.session import Birth, Head
+from everhold.core.session import Head
+from everhold.errors import EverholdError
 from everhold.ports.store import Problem, Progress
-from everhold.stores.sealed import UNREADABLE, read_delivery, read_head
-from everhold.stores.sqlite import attach, lanes
-from everhold.stores.sqlite.file import migrations
-from everhold.stores.sqlite.land import HEAD_COLUMNS
+from everhold.stores.checksums import UNREADABLE, StoredBirth, read_delivery, read_head
+from everhold.stores.sqlite import attachment_rows, intake_rows, lineage
+from everhold.stores.sqlite.database import migrations
+from everhold.stores.sqlite.write import HEAD_COLUMNS
 
 
 def problems(connection: sqlite3.Connection, progress: Progress | None = None) -> list[Problem]:
@@ -31,11 +32,20 @@ def problems(connection: sqlite3.Connection, progress: Progress | None = None) -
         found.extend(_schema(connection))
         found.extend(_sessions(connection, progress))
         found.extend(_loose_rows(connection))
-        found.extend(attach.problems(connection))
-        found.extend(lanes.problems(connection.execute))
+        found.extend(attachment_rows.problems(connection))
+        found.extend(intake_rows.problems(connection.execute))
     except sqlite3.Error as error:
         found.append(Problem("", "damaged_file", str(error)))
     return found
+
+
+def copied_alone(path: Path) -> Problem:
+    """The warning about a copy that was made without its write-ahead log."""
+    detail = (
+        f"{path.name} was copied without {path.name}-wal: what the original had only there may be missing."
+        " Copy with `everhold db copy`, which also works while the database is in use"
+    )
+    return Problem("", "copied_without_log", detail, warning=True)
 
 
 def _schema(connection: sqlite3.Connection) -> Iterator[Problem]:
@@ -66,7 +76,7 @@ def _row(connection: sqlite3.Connection, row: tuple[Any, ...], known: dict[int, 
         yield Problem(str(session_id), "broken_seal", "its birth")
         return
     try:
-        born = msgspec.json.decode(birth, type=Birth)
+        born = msgspec.json.decode(birth, type=StoredBirth)
     except (msgspec.MsgspecError, UnicodeError) as error:
         yield Problem(str(session_id), "unreadable", str(error))
         return
@@ -74,11 +84,12 @@ def _row(connection: sqlite3.Connection, row: tuple[Any, ...], known: dict[int, 
     if said != (session_id, program, key, origin_n, parent, created_at) or deleted not in (0, 1):
         yield Problem(str(session_id), "mismatch", "its row does not say what its birth says")
         return
-    if origin in known and known[origin][1] != born.origin:
-        yield Problem(session_id, "mismatch", f"it was forked from {born.origin}, not from {known[origin][1]}")
+    source = born.source or born.origin
+    if origin in known and known[origin][1] != source:
+        yield Problem(session_id, "mismatch", f"it shares the steps of {source}, not of {known[origin][1]}")
         return
-    if (origin is None) != (born.origin is None) or (origin is not None and origin not in known):
-        yield Problem(session_id, "dangling_origin", f"it was forked from {born.origin}, which is not there")
+    if (origin is None) != (source is None) or (origin is not None and origin not in known):
+        yield Problem(session_id, "dangling_origin", f"it shares the steps of {source}, which is not there")
         return
     if deleted and connection.execute("SELECT 1 FROM head_1 WHERE ref = ?", (ref,)).fetchone():
         yield Problem(session_id, "mismatch", "it is marked as deleted, and has a head")
@@ -147,21 +158,13 @@ def _marks(connection: sqlite3.Connection, session_id: str, head: Head) -> Itera
 
 
 def _chain(connection: sqlite3.Connection, ref: int, known: dict[int, Any]) -> Iterator[Delivery | Problem]:
-    """Every delivery of a session, those shared with its origins first."""
-    spans: list[tuple[int, int | None]] = []
-    upto: int | None = None
-    at: int | None = ref
-    while at is not None and len(spans) <= len(known):
-        spans.append((at, upto))
-        row = known[at]
-        at, upto = row[7], (row[8] if upto is None else min(upto, row[8]))
-    for source, last in reversed(spans):
+    """Every delivery of a session, those of its sources first."""
+    for source, last in lineage.spans(connection.execute, ref, 0):
         rows = connection.execute(
-            "SELECT n, at, answers, asked, notes, seal FROM journal WHERE session = ? ORDER BY n", (source,)
+            "SELECT n, at, answers, asked, notes, seal FROM journal WHERE session = ? AND n <= ? ORDER BY n",
+            (source, last),
         )
         for row in rows.fetchall():
-            if last is not None and row[0] > last:
-                break
             try:
                 yield read_delivery(source, row)
             except UNREADABLE as error:

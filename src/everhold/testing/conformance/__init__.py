@@ -12,7 +12,7 @@ yet. For a durable store, all calls in one test mean the same data, as in two pr
 what every store promises; `DurableStoreContract` adds what holds when the process may die. There are no flags
 and no skips: the base class is the claim.
 
-The suite needs pytest and no plugin. `build` makes sessions without a runtime; `machine`, which needs
+The suite needs pytest and no plugin. `factories` makes sessions without a runtime; `machine`, which needs
 Hypothesis, runs two stores side by side.
 """
 
@@ -32,6 +32,16 @@ _ROOMS = (
     "lease",
     "machine",
     "machine_intake",
+    "mover",
+    "mover_accept",
+    "mover_errand",
+    "mover_family",
+    "mover_fault",
+    "mover_fleet",
+    "mover_place",
+    "mover_room",
+    "mover_stop",
+    "mover_time",
     "reading",
     "room",
     "settle",

@@ -7,11 +7,11 @@ from hashlib import sha256
 
 import pytest
 
-from everhold.core.errors import BadArguments, UnknownAttachment, UnknownSession
+from everhold.errors import BadArguments, UnknownAttachment, UnknownSession
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import Store
-from everhold.testing.conformance.build import ask, begin, branch, end, move
-from everhold.testing.conformance.room import Room
+from everhold.testing.conformance.factories import ask, begin, branch, end, move
+from everhold.testing.conformance.harness import Room
 
 DATA = b"\x00\xff bytes, not text"
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from everhold.core.errors import BadArguments, ClaimLost, LeaseLost
 from everhold.core.intake import Boundary, Intake, ItemState, When
 from everhold.core.lease import Fence
+from everhold.errors import BadArguments, ClaimLost, LeaseLost
 from everhold.ports.store import Standing, Store
-from everhold.testing.conformance.build import begin, move
-from everhold.testing.conformance.lanes import (
+from everhold.testing.conformance.factories import begin, move
+from everhold.testing.conformance.harness import Room, everything
+from everhold.testing.conformance.intake_lanes import (
     EARLY,
     LATE,
     claimed,
@@ -29,7 +30,6 @@ from everhold.testing.conformance.lanes import (
     working,
 )
 from everhold.testing.conformance.lease import ADA, TTL, Clock, release, taken
-from everhold.testing.conformance.room import Room, everything
 
 
 class ClaimRoom(Room):
@@ -91,7 +91,7 @@ class ClaimRoom(Room):
         assert names(await on(store, lambda intake: intake.claim_command(fence, "5"))) == ["i-3"]
 
     async def test_certain_work(self, store: Store) -> None:
-        """QW13, QW14: By its ids, past others: boundary, order and joining hold; who is gone is named."""
+        """QW13: By its ids, past others: boundary, order and joining hold; who is gone is named."""
         idle = task("i-1", when=When.IDLE)
         _, fence = await working(store, idle, join("i-2"), join("i-3"), task("i-4"), join("i-5"))
 
@@ -103,6 +103,23 @@ class ClaimRoom(Room):
         assert (names(found), gone) == (["i-2", "i-3", "i-5"], ["i-0"])
         found, _ = await claim("3", ["i-4", "i-1"])
         assert names(found) == ["i-1"]
+
+    async def test_certain_work_ends_where_it_does_not_join(self, store: Store) -> None:
+        """QW14: In the order it came, up to the first of another name; who has ended, or never was, is named."""
+        _, fence = await working(store, join("i-1"), join("i-2"), join("i-3", "n"), join("i-4"), join("i-5", "n"))
+        await on(store, lambda intake: intake.cancel(["i-2"]))
+
+        def claim(token: str, *ids: str) -> Any:
+            return on(store, lambda intake: intake.claim_named(fence, token, ids), *ids)
+
+        found, gone = await claim("1", "i-5", "i-0", "i-4", "i-3", "i-2", "i-1")
+        assert (names(found), gone) == (["i-1"], ["i-0", "i-2"])
+        found, gone = await claim("2", "i-5", "i-4", "i-3")
+        assert (names(found), gone) == (["i-3"], [])
+        found, gone = await claim("3", "i-5", "i-4")
+        assert (names(found), gone) == (["i-4"], [])
+        assert await claim("4", "i-0", "i-2") == (None, ["i-0", "i-2"])
+        assert (await kept(store))["i-5"].hold is None
 
     async def test_a_generation_claims_once(self, store: Store) -> None:
         """QW15, QW19, TI10: What it has claimed hides from it, however much, and hides nothing that comes after."""

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from everhold.core.budget import Budget
-from everhold.core.errors import KeyConflict, Overtaken, StoreError, UnknownSession
 from everhold.core.journal import Delivery, Notes
-from everhold.core.log import LogEntry, Progress
 from everhold.core.metrics import Metrics
+from everhold.core.progress import LogEntry, Progress
 from everhold.core.query import Answer, Kind, Query, Rerun, Usage
 from everhold.core.session import Seed, SessionId, State
 from everhold.core.status import Raised, Returned, Stopped
-from everhold.ports.store import Change, Effect, Filter, Letter, Record, Store, Write
-from everhold.testing.conformance.build import ask, begin, birth, delivery, head, mark, move, start, step, touch
-from everhold.testing.conformance.room import Room, everything
+from everhold.errors import KeyConflict, Overtaken, StoreError, UnknownSession
+from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Record, Store, Write
+from everhold.testing.conformance.factories import ask, begin, birth, delivery, head, mark, move, start, step, touch
+from everhold.testing.conformance.harness import Room, everything
 
 TEXTS = (
     "",
@@ -240,6 +240,32 @@ class CommitRoom(Room):
         assert found.head == change.head
         assert found.deliveries[1:] == change.deliveries
 
+    async def test_a_change_lands_without_waiting_or_not_at_all(self, store: Store) -> None:
+        """`commit_now` keeps what `commit` would, or says that it did nothing."""
+        record = await begin(store, "s-1", ask(0))
+        before = await store.load("s-1")
+        change = step(record, answers={0: "a"}, asked=[ask(1)], light=True)
+
+        if not store.commit_now(change, 1):
+            assert await store.load("s-1") == before
+            await store.commit(change, 1)
+
+        found = await store.load("s-1")
+        assert found.head == change.head
+        assert found.deliveries[1:] == change.deliveries
+
+    async def test_a_late_change_does_not_land_without_waiting(self, store: Store) -> None:
+        """`commit_now` raises `Overtaken` as `commit` does, or says that it did nothing."""
+        record = await begin(store, "s-1", ask(0))
+        await move(store, record, answers={0: "first"}, asked=[ask(1)])
+        before = await everything(store)
+
+        with pytest.raises(Overtaken):
+            if not store.commit_now(step(record, answers={0: "late"}, light=True), 1):
+                await store.commit(step(record, answers={0: "late"}, light=True), 1)
+
+        assert await everything(store) == before
+
     async def test_a_durable_change_lands(self, store: Store) -> None:
         """A change that must survive power loss is kept like any other."""
         record = await begin(store, "s-1", ask(0))
@@ -372,6 +398,28 @@ class CommitRoom(Room):
             await store.commit(again, 1)
 
         assert await store.load("s-1") == record
+
+    @pytest.mark.parametrize("taken", ["number", "id", "child"])
+    async def test_what_is_taken_refuses_the_whole_change(self, store: Store, taken: str) -> None:
+        """SC24: A number or an id that is there already: nothing of the change lands, whatever else is in it."""
+        record = await begin(store, "s-1", ask(0))
+        await begin(store, "s-2", ask(0, Kind.SIGNAL))
+        before = await everything(store)
+        births = [(birth("s-3"), head())]
+        if taken == "child":
+            births.append((birth("s-2"), head()))
+        change = start("s-2", ask(0), ask(1)) if taken == "id" else step(record, answers={0: "a"})
+        if taken == "number":
+            change.deliveries = [Delivery(0, 1.0, [], [ask(9)]), *change.deliveries]
+        change.births, change.writes = births, [Write("n", "k", [1], 0)]
+        change.letters = [Letter("signal", {"name": "go", "value": 1}, 1.0, to=SessionId("s-2"))]
+        change.effects, change.notices = [Effect(9, "w", 1.0)], [Notice(8, Kind.INPUT, None, 1.0, ask(8, Kind.INPUT))]
+
+        with pytest.raises((Overtaken, StoreError)):
+            await store.commit(change, 0 if taken == "id" else 1)
+
+        assert await everything(store) == before
+        assert await store.verify() == []
 
     @pytest.mark.parametrize("born", [False, True])
     async def test_a_number_twice_in_one_change(self, store: Store, born: bool) -> None:

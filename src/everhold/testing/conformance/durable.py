@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from everhold.core.errors import ClaimLost, KeyConflict, Overtaken, UnknownSession
 from everhold.core.lease import Owner, Taken
 from everhold.core.query import Kind
+from everhold.errors import ClaimLost, KeyConflict, Overtaken, UnknownSession
 from everhold.ports.attachment import Attachment
-from everhold.ports.store import Duty, Effect, Filter, Letter, Store, Worker, Write
-from everhold.testing.conformance.build import ask, begin, branch, end, ids, mark, move, start, step
+from everhold.ports.store import DELETED_KEYS, Duty, Effect, Filter, Letter, Store, Worker, Write
 from everhold.testing.conformance.contract import StoreContract
-from everhold.testing.conformance.lanes import kept, on, put, said, task, waiting
+from everhold.testing.conformance.factories import ask, begin, branch, end, ids, mark, move, start, step
+from everhold.testing.conformance.harness import OpenStore, everything, in_time, opened, refusals
+from everhold.testing.conformance.intake_lanes import kept, on, put, said, task, waiting
 from everhold.testing.conformance.lease import BOB, Clock, lease_of, take, taken
-from everhold.testing.conformance.room import OpenStore, everything, in_time, opened, refusals
 
 
 async def busy(store: Store) -> None:
@@ -156,8 +156,11 @@ class DurableStoreContract(StoreContract):
 
             with pytest.raises(UnknownSession):
                 await two.load("s-1")
+            assert (await two.value(DELETED_KEYS, "mine"))[0] == ["s-1"]
             await begin(two, "s-2", key="mine")
             assert await one.find("mine") == "s-2"
+        async with opened(open_store()) as again:
+            assert (await again.value(DELETED_KEYS, "mine"))[0] == ["s-1"]
 
     async def test_a_version_holds_between_two(self, open_store: OpenStore) -> None:
         """A value written through one handle overtakes the other."""
@@ -303,7 +306,7 @@ class DurableStoreContract(StoreContract):
             await begin(two, "s-1")
 
             try:
-                await asyncio.wait_for(woken.wait(), patience)
+                await asyncio.wait_for(woken.wait(), patience)  # clock: too late is as good as in time
             except TimeoutError:
                 pass
 

@@ -7,12 +7,12 @@ from math import inf
 
 import pytest
 
-from everhold.core.errors import BadValue, Overtaken
 from everhold.core.intake import Item, ItemKind
+from everhold.errors import BadValue, Overtaken
 from everhold.ports.store import Duty, Store
-from everhold.testing.conformance.build import begin
+from everhold.testing.conformance.factories import begin
+from everhold.testing.conformance.harness import Room, everything, refusals
 from everhold.testing.conformance.lease import Clock
-from everhold.testing.conformance.room import Room, everything, refusals
 
 
 class DutyRoom(Room):

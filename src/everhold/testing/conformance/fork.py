@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from everhold.core.errors import Overtaken, StillNeeded, UnknownSession
 from everhold.core.query import Kind
 from everhold.core.session import SessionId, State
-from everhold.ports.store import Effect, Filter, Letter, Record, Store, Write
-from everhold.testing.conformance.build import ask, begin, branch, end, fork, ids, mark, move
-from everhold.testing.conformance.room import Room
+from everhold.errors import Overtaken, StillNeeded, UnknownSession
+from everhold.ports.store import DELETED_KEYS, Effect, Filter, Letter, Reclaimed, Record, Store, Write
+from everhold.testing.conformance.attachment import made
+from everhold.testing.conformance.factories import ask, begin, branch, end, fork, ids, mark, move
+from everhold.testing.conformance.harness import Room, due, orphans
 
 
 async def grown(store: Store, record: Record, to: int, word: str = "a") -> Record:
@@ -72,6 +75,28 @@ class ForkRoom(Room):
 
         assert words(record) == [f"w{n}" for n in range(1, 30)]
 
+    async def test_forks_of_forks_that_add_nothing(self, store: Store) -> None:
+        """However many forks of forks lie in between, the last one reads, tells its origin, and keeps none of them."""
+        record = origin = await grown(store, await begin(store, "s-000", ask(0)), 3)
+        for n in range(1, 60):
+            record = await branch(store, record, f"s-{n:03}", 2)
+
+        assert (record.birth.origin, record.birth.origin_n, words(record)) == ("s-058", 2, ["a1", "a2"])
+        assert [await store.delete(f"s-{n:03}", 1) for n in range(1, 59)] == [0] * 58
+        assert await store.delete("s-000", origin.head.revision) == 3
+        assert await store.load("s-059") == record
+        assert await store.verify() == []
+
+    async def test_forks_of_forks_with_other_answers(self, store: Store) -> None:
+        """Each forks the last one before its own answer, and gives another: none reads the answer of another."""
+        record = await grown(store, await begin(store, "s-00", ask(0)), 3)
+        for n in range(1, 20):
+            record = await grown(store, await branch(store, record, f"s-{n:02}", 2), 3, f"w{n}-")
+
+        for n in range(1, 20):
+            assert words(await store.load(f"s-{n:02}")) == ["a1", "a2", f"w{n}-3"]
+        assert await store.verify() == []
+
     @pytest.mark.parametrize(("since", "numbers"), [(1, [1, 2, 3, 4]), (2, [2, 3, 4]), (3, [3, 4]), (5, [])])
     async def test_since_inside_what_is_shared(self, store: Store, since: int, numbers: list[int]) -> None:
         """`since` counts through the fork point."""
@@ -118,7 +143,7 @@ class DeleteRoom(Room):
         assert await store.find("mine") is None
         assert await store.list(Filter()) == []
         assert await store.inbox(kind=None, to=None, limit=9) == []
-        assert (await store.due(1e12, 9), await store.next_due(), await store.orphans(set())) == (
+        assert (await due(store, 1e12, 9), await store.next_due(), await orphans(store, set())) == (
             [],
             None,
             [],
@@ -133,6 +158,29 @@ class DeleteRoom(Room):
         await begin(store, "s-2", key="mine")
 
         assert await store.find("mine") == "s-2"
+
+    async def test_a_deleted_key_is_remembered(self, store: Store) -> None:
+        """With the id of the last session that had it; a session without a key leaves nothing behind."""
+        await begin(store, "s-0")
+        await store.delete("s-0", 1)
+        assert await store.keys(DELETED_KEYS) == []
+
+        for version, id in enumerate(["s-1", "s-2"], 1):
+            await begin(store, id, key="mine \0 \u00e9")
+            assert (await store.value(DELETED_KEYS, "mine \0 \u00e9"))[1] == version - 1
+            await store.delete(id, 1)
+            assert await store.value(DELETED_KEYS, "mine \0 \u00e9") == ([id], version)
+
+        assert await store.keys(DELETED_KEYS) == ["mine \0 \u00e9"]
+        assert await store.verify() == []
+
+    async def test_a_key_is_remembered_only_if_its_session_is_deleted(self, store: Store) -> None:
+        """A refused deletion notes nothing."""
+        record = await begin(store, "s-1", key="mine")
+        await mark(store, record)
+        with pytest.raises(Overtaken):
+            await store.delete("s-1", 1)
+        assert await store.value(DELETED_KEYS, "mine") == (None, 0)
 
     async def test_a_late_delete_is_overtaken(self, store: Store) -> None:
         """Who read the session before it moved cannot delete it."""
@@ -235,6 +283,28 @@ class DeleteRoom(Room):
 
         assert await store.load("s-3") == third
 
+    @pytest.mark.parametrize("seed", range(4))
+    async def test_a_tree_of_forks_is_deleted_in_any_order(self, store: Store, seed: int) -> None:
+        """What is left reads as before after each deletion, attachments included; in the end nothing is left."""
+        dice = Random(seed)
+        tree = [await grown(store, await begin(store, "s-00", ask(0)), 4)]
+        for n in range(1, 16):
+            origin = tree[dice.randrange(len(tree))]
+            at = dice.randrange(origin.head.n + 1)
+            fork = await grown(store, await branch(store, origin, f"s-{n:02}", at), at + dice.randrange(3), f"w{n}-")
+            data = f"of {n}".encode()
+            await store.attach(fork.birth.id, made(data), data, float(n))
+            tree.append(fork)
+        left = {one.birth.id: (one, await store.attachments(one.birth.id)) for one in tree}
+
+        for one in dice.sample(tree, len(tree)):
+            await store.delete(one.birth.id, one.head.revision)
+            del left[one.birth.id]
+            for id, (record, attached) in left.items():
+                assert (await store.load(id), await store.attachments(id)) == (record, attached)
+        assert await store.verify() == []
+        assert (await store.list(Filter()), await store.reclaim()) == ([], Reclaimed())
+
     async def test_values_outlive_sessions(self, store: Store) -> None:
         """What a session wrote for all stays when it goes."""
         record = await mark(store, await begin(store, "s-1"), writes=[Write("n", "k", [1], 0)])
@@ -263,4 +333,4 @@ class DeleteRoom(Room):
         record = await mark(store, await begin(store, "s-3"), letters=[letter])
 
         assert record.head.revision == 2
-        assert await store.due(1e12, 9) == []
+        assert await due(store, 1e12, 9) == []

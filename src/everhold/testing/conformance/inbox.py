@@ -8,8 +8,8 @@ from everhold.core.query import ANSWERABLE, EFFECTS, Kind, Rerun
 from everhold.core.session import State
 from everhold.core.status import Raised, Returned, Stopped
 from everhold.ports.store import Effect, Letter, Store
-from everhold.testing.conformance.build import ask, begin, end, mark, move, notice
-from everhold.testing.conformance.room import Room
+from everhold.testing.conformance.factories import ask, begin, end, mark, move, notice
+from everhold.testing.conformance.harness import Room, orphans
 
 OTHERS = sorted(set(Kind) - ANSWERABLE)
 
@@ -186,7 +186,7 @@ class InboxRoom(Room):
 
         assert await shown(store) == []
         assert ended.effects == []
-        assert await store.orphans(set()) == []
+        assert await orphans(store, set()) == []
 
     async def test_a_retried_session_asks_again(self, store: Store) -> None:
         """What a retry lists as open is shown again."""

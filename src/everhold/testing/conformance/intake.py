@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
-from everhold.core.errors import Overtaken
 from everhold.core.query import Kind
 from everhold.core.session import SessionId, State
 from everhold.core.status import Raised, Returned, Stopped
+from everhold.errors import Overtaken
 from everhold.ports.store import NOBODY, Change, Effect, Letter, Store, Worker
-from everhold.testing.conformance.build import ask, begin, birth, end, head, mark, move, start, step
-from everhold.testing.conformance.room import Room
+from everhold.testing.conformance.factories import ask, begin, birth, end, head, mark, move, start, step
+from everhold.testing.conformance.harness import Room, due, orphans, parked
 
 
 def to(id: str, body: object = None) -> Letter:
@@ -135,38 +137,42 @@ class LetterRoom(Room):
 
         parent = await store.load("s-1")
         assert (parent.head.state, parent.head.mail) == (State.RUNNING, 1)
-        assert await store.due(0.0, 9) == ["s-1"]
+        assert await due(store, 0.0, 9) == ["s-1"]
+
+
+#: The head of a session that has a letter which concerns it.
+MAIL: Final = {"mail": 1, "state": State.RUNNING}
 
 
 class DueRoom(Room):
-    """`due`, `next_due` and `orphans` find the sessions that somebody must look after."""
+    """`unmoved` and `next_due` find the sessions that need a move."""
 
     async def test_a_moment_comes(self, store: Store) -> None:
         """A session is due at its moment and after it, not before."""
         await mark(store, await begin(store, "s-1"), tip={"due_at": 50.0})
 
-        assert await store.due(49.999, 9) == []
-        assert await store.due(50.0, 9) == ["s-1"]
-        assert await store.due(51.0, 9) == ["s-1"]
+        assert await due(store, 49.999, 9) == []
+        assert await due(store, 50.0, 9) == ["s-1"]
+        assert await due(store, 51.0, 9) == ["s-1"]
 
     async def test_the_longest_due_is_first(self, store: Store) -> None:
         """Who waits longest comes first, also when not all are asked for."""
         for id, at in [("s-1", 30.0), ("s-2", 10.0), ("s-3", 20.0), ("s-4", 90.0)]:
             await mark(store, await begin(store, id), tip={"due_at": at})
 
-        assert await store.due(50.0, 9) == ["s-2", "s-3", "s-1"]
-        assert await store.due(50.0, 2) == ["s-2", "s-3"]
-        assert await store.due(50.0, 0) == []
+        assert await due(store, 50.0, 9) == ["s-2", "s-3", "s-1"]
+        assert await due(store, 50.0, 2) == ["s-2", "s-3"]
+        assert await due(store, 50.0, 0) == []
 
     async def test_letters_wait_in_one_line_with_moments(self, store: Store) -> None:
         """Who waits longest comes first, whatever for: neither letters nor moments keep the others out."""
         for id, at in [("s-1", 30.0), ("s-2", 10.0)]:
             await mark(store, await begin(store, id), tip={"due_at": at})
         for id, at in [("s-3", 20.0), ("s-4", 40.0)]:
-            await mark(store, await begin(store, id), letters=[Letter("signal", 1, at)], tip={"mail": 1})
+            await mark(store, await begin(store, id), letters=[Letter("signal", 1, at)], tip=MAIL)
 
-        assert await store.due(50.0, 9) == ["s-2", "s-3", "s-1", "s-4"]
-        assert await store.due(50.0, 2) == ["s-2", "s-3"]
+        assert await due(store, 50.0, 9) == ["s-2", "s-3", "s-1", "s-4"]
+        assert await due(store, 50.0, 2) == ["s-2", "s-3"]
 
     async def test_the_longest_orphaned_is_first(self, store: Store) -> None:
         """Who lost a worker longest ago is taken up first."""
@@ -174,25 +180,54 @@ class DueRoom(Room):
             record = await begin(store, id, ask(0, Kind.CALL))
             await mark(store, record, effects=[Effect(0, "ada", since)])
 
-        assert await store.orphans(set()) == ["s-2", "s-3", "s-1"]
+        assert await orphans(store, set()) == ["s-2", "s-3", "s-1"]
 
     async def test_letters_are_due_at_once(self, store: Store) -> None:
         """A session with letters is due whatever the time, until they are read."""
         record = await begin(store, "s-1")
-        record = await mark(store, record, letters=[Letter("signal", 1, 70.0)], tip={"mail": 1})
-        assert await store.due(0.0, 9) == ["s-1"]
+        record = await mark(store, record, letters=[Letter("answer", 1, 70.0)], tip=MAIL)
+        assert await due(store, 0.0, 9) == ["s-1"]
 
         await mark(store, record, read=[record.letters[0].id], tip={"mail": 0})
 
-        assert await store.due(0.0, 9) == []
+        assert await due(store, 0.0, 9) == []
+
+    async def test_signals_that_a_paused_session_does_not_wait_for_need_no_move(self, store: Store) -> None:
+        """They are kept, however many sessions have some: a look does not find them again and again."""
+        record = await begin(store, "s-1")
+        record = await mark(store, record, letters=[Letter("signal", 1, 70.0)], tip={"mail": 1, "state": State.PAUSED})
+
+        assert await due(store, 100.0, 9) == []
+        assert [one.body for one in record.letters] == [1]
+
+    async def test_parked_questions_are_found_while_they_are_parked(self, store: Store) -> None:
+        """A session that says that a worker may take a question is found, if somebody looks for such."""
+        record = await mark(store, await begin(store, "s-1"), tip={"parked": True})
+        assert await parked(store) == ["s-1"]
+        assert await store.unmoved(0.0, set()) == []
+        record = await move(store, record, answers={0: "a"}, asked=[ask(1)])
+        assert record.head.parked and await parked(store) == ["s-1"]
+
+        await mark(store, record, tip={"parked": False})
+        assert await parked(store) == []
+
+    async def test_the_same_need_is_told_in_the_same_words(self, store: Store) -> None:
+        """While nothing happens to a session it is found as before; what happens to it shows."""
+        record = await mark(store, await begin(store, "s-1"), tip={"due_at": 1.0})
+        first = await store.unmoved(2.0, set())
+        assert first == await store.unmoved(3.0, set()) and [one.why for one in first] == ["timer"]
+
+        await mark(store, record)
+
+        assert await store.unmoved(3.0, set()) != first
 
     async def test_due_once_for_two_reasons(self, store: Store) -> None:
         """A session that is due and has letters is named once."""
         record = await begin(store, "s-1")
 
-        await mark(store, record, letters=[Letter("signal", 1, 1.0)], tip={"mail": 1, "due_at": 1.0})
+        await mark(store, record, letters=[Letter("signal", 1, 1.0)], tip={**MAIL, "due_at": 1.0})
 
-        assert await store.due(5.0, 9) == ["s-1"]
+        assert await due(store, 5.0, 9) == ["s-1"]
 
     async def test_the_ended_are_never_due(self, store: Store) -> None:
         """A session that has ended does not move by itself, whatever its head still says."""
@@ -201,7 +236,7 @@ class DueRoom(Room):
 
         await move(store, record, outcome=Returned(1), letters=[Letter("signal", 1, 1.0)], tip=tip)
 
-        assert await store.due(5.0, 9) == []
+        assert await due(store, 5.0, 9) == []
         assert await store.next_due() is None
 
     async def test_the_next_moment(self, store: Store) -> None:
@@ -219,7 +254,7 @@ class DueRoom(Room):
 
         await mark(store, record, tip={"due_at": None})
 
-        assert (await store.due(5.0, 9), await store.next_due()) == ([], None)
+        assert (await due(store, 5.0, 9), await store.next_due()) == ([], None)
 
     async def test_effects_of_the_dead(self, store: Store) -> None:
         """A session is an orphan while an effect belongs to a worker that is not among the living."""
@@ -228,8 +263,8 @@ class DueRoom(Room):
         record = await mark(store, record, effects=effects)
 
         assert record.effects == effects
-        assert await store.orphans({"ada", "bob"}) == []
-        assert await store.orphans({"ada"}) == await store.orphans(set()) == ["s-1"]
+        assert await orphans(store, {"ada", "bob"}) == []
+        assert await orphans(store, {"ada"}) == await orphans(store, set()) == ["s-1"]
 
     async def test_what_nobody_has_begun_is_an_orphan(self, store: Store) -> None:
         """Work that is marked as nobody's waits for whoever comes, whoever lives."""
@@ -237,10 +272,10 @@ class DueRoom(Room):
         record = await mark(store, record, effects=[Effect(0, NOBODY, 1.0)])
 
         assert record.effects == [Effect(0, NOBODY, 1.0)]
-        assert await store.orphans({"ada"}) == ["s-1"]
+        assert await orphans(store, {"ada"}) == ["s-1"]
 
         await mark(store, record, effects=[Effect(0, "ada", 2.0)])
-        assert await store.orphans({"ada"}) == []
+        assert await orphans(store, {"ada"}) == []
 
     async def test_a_recorded_outcome_is_no_orphan(self, store: Store) -> None:
         """The mark goes with the change that records the outcome."""
@@ -251,7 +286,7 @@ class DueRoom(Room):
 
         assert record.effects == [Effect(1, "ada", 1.0)]
         assert (await move(store, record, answers={1: "done"})).effects == []
-        assert await store.orphans(set()) == []
+        assert await orphans(store, set()) == []
 
     async def test_an_effect_can_change_hands(self, store: Store) -> None:
         """A second mark for a query replaces the first."""
@@ -261,7 +296,7 @@ class DueRoom(Room):
         record = await mark(store, record, effects=[Effect(0, "bob", 2.0)])
 
         assert record.effects == [Effect(0, "bob", 2.0)]
-        assert await store.orphans({"bob"}) == []
+        assert await orphans(store, {"bob"}) == []
 
 
 class WorkerRoom(Room):

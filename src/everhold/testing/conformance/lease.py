@@ -8,12 +8,12 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from everhold.core.errors import LeaseLost, UnknownSession
 from everhold.core.intake import Intake, Item, ItemKind
 from everhold.core.lease import Busy, Fence, Lease, Owner, Taken
+from everhold.errors import LeaseLost, UnknownSession
 from everhold.ports.store import Store
-from everhold.testing.conformance.build import ask, begin, step
-from everhold.testing.conformance.room import Room, everything
+from everhold.testing.conformance.factories import ask, begin, step
+from everhold.testing.conformance.harness import Room, everything
 
 ADA, BOB = Owner("ada", "1"), Owner("bob", "1")
 TTL: Final = 10.0
@@ -104,22 +104,68 @@ class LeaseRoom(Room):
             await store.intake("s-1", lambda intake: intake.renew(Fence(ADA, "t-1", 1), TTL))
         assert await lease_of(store) is None
 
-    async def test_an_old_fence_releases_nothing(self, store: Store) -> None:
-        """LE6, LE7: Who lost a lease does not free the next one; releasing twice is harmless."""
+    @pytest.mark.parametrize("way", ["act", "verb"])
+    @pytest.mark.parametrize("owner", [ADA, Owner("ada", "2"), BOB])
+    async def test_an_old_fence_releases_nothing(self, store: Store, owner: Owner, way: str) -> None:
+        """LE6: Who lost a lease does not free the next one, of the same owner, its next life, or another."""
         clock = Clock(store)
         await begin(store)
         old = await taken(store)
         clock.now += TTL
-        new = await taken(store, BOB, "t-2")
+        new = await taken(store, owner, "t-2")
+        before = await lease_of(store)
+        near = (Fence(owner, "t-2", 1), Fence(owner, "t-1", 2), Fence(Owner(owner.name, "9"), "t-2", 2))
 
-        await release(store, old)
-        assert isinstance(await take(store, ADA, "t-3"), Busy)
+        for stale in (old, *near):
+            assert stale != new
+            if way == "act":
+                await release(store, stale)
+            else:
+                assert await store.release_lease("s-1", stale, 0) is False
+            assert await lease_of(store) == before
+        assert isinstance(await take(store, Owner("eve", "1"), "t-3"), Busy)
 
-        await release(store, new)
+    async def test_releasing_twice(self, store: Store) -> None:
+        """LE7: It is harmless, also when nobody has taken the lease since."""
+        Clock(store)
+        await begin(store)
+        fence = await taken(store)
+
+        await release(store, fence)
         once = await lease_of(store)
-        await release(store, new)
+        await release(store, fence)
         assert await lease_of(store) == once
         assert once is not None and once.released
+
+    async def test_a_release_tells_what_came_meanwhile(self, store: Store) -> None:
+        """What waited when the lease was taken is not told of, nor what is for later, nor what has ended."""
+        clock = Clock(store)
+        await begin(store, "s-1", ask(0))
+
+        async def put(name: str, at: float = 0.0) -> None:
+            item = Item(name, ItemKind.INPUT, {"content": name}, available_at=at)
+            await store.intake("s-1", lambda intake: intake.enqueue(item))
+
+        await put("before")
+        fence = await taken(store)
+        came = await store.intake("s-1", lambda intake: intake.seq)
+        assert await store.release_lease("s-1", fence, came) is False
+        assert (found := await lease_of(store)) is not None and found.released
+
+        fence = await taken(store, token="t-2")
+        await put("later", clock.now + 60)
+        assert await store.release_lease("s-1", fence, came) is False
+
+        fence = await taken(store, token="t-3")
+        came = await store.intake("s-1", lambda intake: intake.seq)
+        await put("meanwhile")
+        assert await store.release_lease("s-1", fence, came) is True
+
+        newer = await taken(store, token="t-4")
+        await store.release_lease("s-1", fence, came)  # that was another's
+        assert (found := await lease_of(store)) is not None and found.fence == newer and not found.released
+        with pytest.raises(UnknownSession):
+            await store.release_lease("s-none", fence, 0)
 
     async def test_each_acquisition_is_a_generation(self, store: Store) -> None:
         """LE8: After a release and after an expiry it is one more than before, whoever comes."""
@@ -311,7 +357,7 @@ class LeaseRoom(Room):
         assert await store.keep(ADA, TTL) == ["s-2"]
 
     async def test_all_of_a_worker_are_given_back(self, store: Store) -> None:
-        """LE6, LE8: One call releases what a worker has, and nothing of others; others have it at once."""
+        """LE8: One call releases what a worker has, and nothing of others; others have it at once."""
         Clock(store)
         for n in range(1, 4):
             await begin(store, f"s-{n}")

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from everhold.core import journal
-from everhold.core.errors import EverholdError
 from everhold.core.query import Kind
 from everhold.core.session import SessionId, State
 from everhold.core.status import Outcome, Raised, Returned, Stopped
+from everhold.errors import EverholdError
 from everhold.ports.store import Change, Effect, Filter, Letter, Record, Store, Worker, Write
 from everhold.testing.conformance import machine_intake
-from everhold.testing.conformance.build import ask, birth, fork, head, start, step, touch
+from everhold.testing.conformance.factories import ask, birth, fork, head, start, step, touch
+from everhold.testing.conformance.harness import OpenStore, due, orphans
 from everhold.testing.conformance.machine_intake import Act, IntakeRules
-from everhold.testing.conformance.room import OpenStore
 
 KINDS = st.sampled_from([Kind.LLM, Kind.INPUT, Kind.APPROVAL, Kind.TOOL, Kind.CALL, Kind.TIMER, Kind.SIGNAL])
 KEYS = st.none() | st.sampled_from(["k1", "k2"])
@@ -185,12 +185,22 @@ class SideBySide(IntakeRules):
     @rule(pick=PICK, at=PICK, key=KEYS)
     def branch(self, pick: int, at: int, key: str | None) -> None:
         """Fork at any step but an end: there is nothing to go on from."""
+        self._branch(pick, at, key)
+
+    def _branch(self, pick: int, at: int, key: str | None) -> None:
         records, id = self.records(pick), self.newcomer()
         steps = [one.n for one in records[0].deliveries if one.notes is None or one.notes.outcome is None]
         if steps:
             n = steps[at % len(steps)]
             if self.commit([fork(one, id, n, key=key, created_at=self.clock) for one in records], 0):
                 self.known.append(id)
+
+    @precondition(lambda self: self.known)
+    @rule(times=st.integers(2, 4))
+    def branch_again(self, times: int) -> None:
+        """Fork the newest session where it stands, and the fork, and the fork of that one."""
+        for _ in range(times):
+            self._branch(len(self.known) - 1, -1, None)
 
     @precondition(lambda self: self.known)
     @rule(pick=PICK)
@@ -233,8 +243,8 @@ async def _view(store: Store, known: list[str]) -> dict[str, Any]:
     seen["inbox"] = await store.inbox(kind=None, to=None, limit=1000)
     seen["inbox of models"] = await store.inbox(kind=Kind.LLM, to=None, limit=2)
     seen["inbox of ada"] = await store.inbox(kind=None, to="ada", limit=1000)
-    seen["due"] = sorted(await store.due(2000.0, 1000)), await store.next_due()
-    seen["orphans"] = sorted(await store.orphans({"ada"}))
+    seen["due"] = sorted(await due(store, 2000.0, 1000)), await store.next_due()
+    seen["orphans"] = sorted(await orphans(store, {"ada"}))
     seen["workers"] = [msgspec.structs.replace(one, age=0.0) for one in await store.workers()]
     seen.update(await machine_intake.view(store, known))
     seen["values"] = await store.keys("n"), [await store.value("n", key) for key in ("a", "b", "late")]

@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from everhold.core.intake import Boundary, Claim, Intake, Item, ItemKind, Slot, When
 from everhold.core.lease import Fence, Owner, Taken
 from everhold.ports.store import Change, Duty, Record, Store
-from everhold.testing.conformance.build import touch
+from everhold.testing.conformance.factories import touch
+from everhold.testing.conformance.harness import ready
 
 Act = Callable[[Store, int], Awaitable[Any]]
 
@@ -191,7 +192,7 @@ async def view(store: Store, known: list[str]) -> dict[str, Any]:
     for id in known:
         seen[f"{id}, its intake"] = await store.intake(id, _everything, whole=True)
         seen[f"{id}, what waits"] = await store.intake(id, lambda intake: intake.waiting())
-    seen["ready"] = await store.ready(1000), await store.ready(1)
+    seen["ready"] = await ready(store, 1000), await ready(store, 1)
     seen["standing"] = await store.standing(known)
     seen["duties"] = await store.duties("n"), await store.duties("n", due=1010.0), await store.duty("n", "a")
     seen["next duty"] = await store.next_duty()

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from everhold.core.errors import UnknownSession
 from everhold.core.metrics import Metrics
 from everhold.core.query import Kind
 from everhold.core.session import SessionId, State, mint
 from everhold.core.status import Raised, Returned, Stopped
+from everhold.errors import UnknownSession
 from everhold.ports.store import BEGUN, Effect, Filter, Letter, Store, Write
-from everhold.testing.conformance.build import ask, begin, branch, end, ids, mark, move
-from everhold.testing.conformance.room import Room
+from everhold.testing.conformance.factories import ask, begin, branch, end, ids, mark, move
+from everhold.testing.conformance.harness import Room
 
 
 class LoadRoom(Room):

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from everhold.core.errors import BadArguments, ClaimLost, InputConflict, LeaseLost, Overtaken, UnknownSession
 from everhold.core.intake import Cancel, Claim, Intake, ItemState
 from everhold.core.lease import Fence, Taken
 from everhold.core.query import Kind
 from everhold.core.session import SessionId, State
+from everhold.errors import BadArguments, ClaimLost, InputConflict, LeaseLost, Overtaken, UnknownSession
 from everhold.ports.store import Effect, Letter, Record, Store, Write
-from everhold.testing.conformance.build import ask, begin, birth, branch, head, start, step, touch
-from everhold.testing.conformance.lanes import claimed, kept, on, put, said, taken_over, task, waiting, working
+from everhold.testing.conformance.factories import ask, begin, birth, branch, head, start, step, touch
+from everhold.testing.conformance.harness import Room, everything, refusals
+from everhold.testing.conformance.intake_lanes import claimed, kept, on, put, said, taken_over, task, waiting, working
 from everhold.testing.conformance.lease import BOB, Clock, lease_of, take, taken
-from everhold.testing.conformance.room import Room, everything, refusals
 
 
 async def claiming(store: Store) -> tuple[Clock, Fence, Claim, Record]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from everhold.core.errors import Overtaken
+from everhold.errors import Overtaken
 from everhold.ports.store import Store, Write
-from everhold.testing.conformance.build import ask, begin, mark, move, step
-from everhold.testing.conformance.room import Room
+from everhold.testing.conformance.factories import ask, begin, mark, move, step
+from everhold.testing.conformance.harness import Room
 
 
 class ValueRoom(Room):

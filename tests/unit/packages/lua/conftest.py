@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from everhold.packages import settings, trust
-from everhold.packages.lua.home import Home
+from everhold.packages import settings
+from everhold.packages.lua import trust
+from everhold.packages.lua.paths import Home
 from everhold.packages.lua.project import Project
 
 

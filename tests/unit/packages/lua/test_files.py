@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from everhold.core.errors import BadPackage, BadPackageFile, StoreBusy
-from everhold.packages.lua.file import locked, write
-from everhold.packages.lua.home import Home
+from everhold.errors import BadPackage, BadPackageFile, StoreBusy
+from everhold.packages.lua.atomic_file import locked, write
 from everhold.packages.lua.installed import changing, entries
+from everhold.packages.lua.paths import Home
 from everhold.packages.lua.project import ByGit, ByPath, Locked, Project, Version, named
 from everhold.packages.lua.source import INSTALLED, UNKNOWN, Bundled, Folder, Git
 
@@ -205,7 +205,7 @@ def test_a_damaged_list_is_refused_and_left_alone(home: Home, text: str) -> None
 
 ADD = """
 import sys
-from everhold.packages.lua.home import home
+from everhold.packages.lua.paths import home
 from everhold.packages.lua.installed import changing
 from everhold.packages.lua.source import INSTALLED
 for n in range(10):
@@ -214,6 +214,7 @@ for n in range(10):
 """
 
 
+@pytest.mark.process
 def test_processes_that_install_at_once_lose_nothing(home: Home) -> None:
     busy = [subprocess.Popen([sys.executable, "-c", ADD, name]) for name in "abc"]
     assert [one.wait(60) for one in busy] == [0, 0, 0]

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from everhold.core.errors import BadPackage, BadPackageFile
-from everhold.packages.lua import fetch, tree
+from everhold.errors import BadPackage, BadPackageFile
+from everhold.packages.lua import copy_tree, fetch
+from everhold.packages.lua.api import install
 from everhold.packages.lua.fetch import address, hidden
-from everhold.packages.lua.home import Home
 from everhold.packages.lua.installed import entries
+from everhold.packages.lua.paths import Home
 from everhold.packages.lua.project import Locked, Project
 from everhold.packages.lua.source import INSTALLED, Folder, Git
-from everhold.packages.lua.verbs import install
 from tests.unit.packages.lua.making import committed, git, package
 
 
@@ -60,6 +60,7 @@ def told(value: dict[str, object]) -> dict[str, object]:
 # From a repository
 
 
+@pytest.mark.process
 def test_a_repository_is_one_package_known_by_its_commit(repository: Path, home: Home, nowhere: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     assert told(install(f"file://{repository}")) == {"installed": ["debate"], "mode": "single", "rev": commit}
@@ -67,12 +68,14 @@ def test_a_repository_is_one_package_known_by_its_commit(repository: Path, home:
     assert entries(home)["debate"].version == "1.0"
 
 
+@pytest.mark.process
 def test_a_package_is_installed_whole_and_without_git(repository: Path, home: Home, nowhere: Path) -> None:
     install(f"file://{repository}")
     files = sorted(str(path.relative_to(home.packages)) for path in home.packages.rglob("*") if path.is_file())
     assert files == ["debate/init.lua", "debate/judge.lua", "debate/parts/init.lua"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("of", ["tag", "commit", "short", "branch"])
 def test_a_revision_can_be_named(repository: Path, home: Home, nowhere: Path, of: str) -> None:
     first = git(repository, "rev-parse", "HEAD")
@@ -84,6 +87,7 @@ def test_a_revision_can_be_named(repository: Path, home: Home, nowhere: Path, of
     assert entries(home)["debate"].version == "1.0"
 
 
+@pytest.mark.process
 def test_installing_again_updates(repository: Path, home: Home, nowhere: Path) -> None:
     install(f"file://{repository}")
     package(repository, "2.0")
@@ -95,6 +99,7 @@ def test_installing_again_updates(repository: Path, home: Home, nowhere: Path) -
     assert not (home.packages / "debate" / "judge.lua").exists()
 
 
+@pytest.mark.process
 def test_a_package_that_came_from_elsewhere_is_replaced_by_force_alone(
     repository: Path, home: Home, nowhere: Path
 ) -> None:
@@ -105,11 +110,13 @@ def test_a_package_that_came_from_elsewhere_is_replaced_by_force_alone(
     assert install(f"file://{repository}", force=True)["updated"] == ["debate"]
 
 
+@pytest.mark.process
 def test_a_name_can_be_chosen_for_one_package(repository: Path, home: Home, nowhere: Path) -> None:
     assert install(f"file://{repository}", "talk")["installed"] == ["talk"]
     assert (home.packages / "talk" / "judge.lua").is_file()
 
 
+@pytest.mark.process
 def test_a_collection_brings_all_its_packages(several: Path, home: Home, nowhere: Path) -> None:
     done = install(f"file://{several}")
     assert told(done) == {
@@ -124,6 +131,7 @@ def test_a_collection_brings_all_its_packages(several: Path, home: Home, nowhere
     assert os.listdir(home.scenarios) == ["easy.lua"]
 
 
+@pytest.mark.process
 def test_of_a_collection_what_is_mine_stays(several: Path, home: Home, nowhere: Path) -> None:
     """What came from there is updated, what did not is skipped, and links are named."""
     install(f"file://{several}")
@@ -137,6 +145,7 @@ def test_of_a_collection_what_is_mine_stays(several: Path, home: Home, nowhere: 
     assert (done["skipped"], done["skipped_symlinks"]) == (["three"], ["four"])
 
 
+@pytest.mark.process
 def test_nothing_of_a_repository_is_run(repository: Path, home: Home, nowhere: Path, tmp_path: Path) -> None:
     """Neither its Lua, nor its hooks, nor filters that it asks for."""
     (repository / "init.lua").write_text(f"io.open('{tmp_path}/ran', 'w') os.execute('touch {tmp_path}/ran')")
@@ -183,6 +192,7 @@ def test_a_path_from_here_is_no_address(url: str, nowhere: Path) -> None:
         install(url)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("rev", ["", "-x", "a:b", "a b", "--upload-pack=x"])
 def test_a_revision_is_a_name_and_no_option(repository: Path, nowhere: Path, rev: str) -> None:
     with pytest.raises(BadPackage, match="Not a revision"):
@@ -194,6 +204,7 @@ def test_passwords_are_not_written_down() -> None:
     assert hidden("ssh://git@h/a") == "ssh://git@h/a"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("rev", "words"), [(None, "git clone failed"), ("v9", "git clone failed")])
 def test_what_cannot_be_fetched_changes_nothing(home: Home, nowhere: Path, rev: str | None, words: str) -> None:
     with pytest.raises(BadPackage, match=words):
@@ -201,6 +212,7 @@ def test_what_cannot_be_fetched_changes_nothing(home: Home, nowhere: Path, rev: 
     assert not home.root.exists()
 
 
+@pytest.mark.process
 def test_a_server_that_says_nothing_is_not_waited_for(
     tmp_path: Path, nowhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +235,7 @@ def test_a_server_that_says_nothing_is_not_waited_for(
     raise AssertionError("it is still there")
 
 
+@pytest.mark.process
 def test_without_git_it_says_so(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(nowhere))
     with pytest.raises(BadPackage, match="Failed to run git"):
@@ -241,6 +254,7 @@ def test_a_folder_is_copied_and_again(tmp_path: Path, home: Home, nowhere: Path)
     assert not (home.packages / "debate" / ".git").exists()
 
 
+@pytest.mark.process
 def test_a_folder_of_packages_is_a_collection(several: Path, nowhere: Path) -> None:
     done = told(install(str(several)))
     assert (done["installed"], done["mode"]) == (["one", "two"], "local_collection")
@@ -351,7 +365,7 @@ def test_who_dies_between_two_renames_leaves_a_whole_package(tmp_path: Path, hom
     install(str(folder))
     (home.packages / "debate").rename(home.packages / ".old-debate")
     package(home.packages / ".new-debate", says="half")
-    tree.mend(home.packages)
+    copy_tree.mend(home.packages)
     assert os.listdir(home.packages) == ["debate"]
     assert "Says old" in (home.packages / "debate" / "init.lua").read_text()
 
@@ -385,8 +399,8 @@ def test_a_submodule_brings_no_git_either(tmp_path: Path, home: Home, nowhere: P
 
 KILLED = """
 import os, sys
-from everhold.packages.lua import tree
-from everhold.packages.lua.verbs import install
+from everhold.packages.lua import copy_tree as tree
+from everhold.packages.lua.api import install
 seen = 0
 def hook(event, args):
     global seen
@@ -400,6 +414,7 @@ print(seen)
 """
 
 
+@pytest.mark.process
 def test_killed_at_any_moment_an_update_leaves_the_old_or_the_new(tmp_path: Path, home: Home, nowhere: Path) -> None:
     folder = package(tmp_path / "src" / "debate", "1", says="old", judge="return 'old'")
     install(str(folder))
@@ -411,7 +426,7 @@ def test_killed_at_any_moment_an_update_leaves_the_old_or_the_new(tmp_path: Path
     moment, codes = 1, set[int]()
     while (code := run(moment)) == -9:
         codes.add(code)
-        tree.mend(home.packages)
+        copy_tree.mend(home.packages)
         package_ = home.packages / "debate"
         heard = {"new" if "new" in (package_ / name).read_text() else "old" for name in ("init.lua", "judge.lua")}
         assert len(heard) == 1, moment

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from everhold.core.errors import BadPackage, BadPackageFile
-from everhold.packages.lua.home import Home
+from everhold.errors import BadPackage, BadPackageFile
+from everhold.packages.lua.api import install, link, remove, unlink
 from everhold.packages.lua.installed import entries
+from everhold.packages.lua.paths import Home
 from everhold.packages.lua.project import Locked, Project
 from everhold.packages.lua.source import INSTALLED
-from everhold.packages.lua.verbs import install, link, remove, unlink
 from tests.unit.packages.lua.making import package
 
 # Links

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everhold.core.errors import BadPackage
-from everhold.packages.lua.home import Home
-from everhold.packages.lua.pick import picked
+from everhold.errors import BadPackage
+from everhold.packages.lua.api import install, link, list_packages, update
+from everhold.packages.lua.listing_query import picked
+from everhold.packages.lua.paths import Home
 from everhold.packages.lua.project import Locked, Project
 from everhold.packages.lua.source import INSTALLED, Bundled, Folder
-from everhold.packages.lua.verbs import install, link, list_packages, update
 from tests.unit.packages.lua.making import committed, package
 
 
@@ -91,6 +91,7 @@ def test_the_first_of_a_name_is_active(
     ]
 
 
+@pytest.mark.process
 def test_what_a_project_needs_is_listed_as_it_is_resolved(project: Project, home: Home, tmp_path: Path) -> None:
     far = package(tmp_path / "far", "3")
     committed(far)

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from everhold.core.errors import BadPackageFile, UnknownProgram
+from everhold.errors import BadPackageFile, UnknownProgram
 from everhold.packages.catalog import catalog, named
-from everhold.packages.lua.home import Home
+from everhold.packages.lua.paths import Home
 from everhold.packages.lua.project import Locked, Project
 from everhold.packages.lua.roots import roots
 from everhold.packages.lua.source import INSTALLED, Bundled, Folder, Git
 from everhold.packages.settings import settings
-from everhold.programs.lua import reader
-from everhold.programs.lua.root import Root
+from everhold.programs.lua import module_reader
+from everhold.programs.lua.search_path import Root
 from tests.unit.packages.lua.making import package
 
 
 def said(name: str) -> str:
     """What the package that `require(name)` finds here says."""
-    reader._known.clear()  # as text: it was not wanted before
-    found = reader.find(name, tuple(str(root) for root in roots().all))
+    module_reader._known.clear()  # as text: it was not wanted before
+    found = module_reader.find(name, tuple(str(root) for root in roots().all))
     assert found is not None
     return found.code.decode().partition("Says ")[2].partition(".")[0]
 
@@ -60,7 +60,7 @@ def test_the_installed_version_serves_if_it_is_the_one(project: Project, home: H
 def test_another_version_is_never_taken(project: Project, home: Home) -> None:
     package(home.packages / "debate", "3.0", says="newest")
     project.write_lock([Locked("debate", INSTALLED, "1.0")])
-    assert reader.find("debate", tuple(str(root) for root in roots().all)) is None
+    assert module_reader.find("debate", tuple(str(root) for root in roots().all)) is None
     with pytest.raises(UnknownProgram, match="there is no file"):
         named("debate", settings())
     assert "debate" not in [entry.name for entry in catalog(settings()).entries]
@@ -105,7 +105,7 @@ def test_no_link_leads_out_if_it_is_strict(nowhere: Path, home: Home, monkeypatc
     assert said("debate") == "linked"
     assert named("debate", settings()).name == "debate"
     monkeypatch.setenv("ALC_PKG_STRICT", "1")
-    assert reader.find("debate", tuple(str(root) for root in roots().all)) is None
+    assert module_reader.find("debate", tuple(str(root) for root in roots().all)) is None
     with pytest.raises(UnknownProgram):
         named("debate", settings())
 

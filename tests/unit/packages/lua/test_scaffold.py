@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 import everhold
-from everhold.core.errors import BadPackage
+from everhold.errors import BadPackage
 from everhold.packages.lua import stubs
-from everhold.packages.lua.home import Home
-from everhold.packages.lua.verbs import install, list_packages, scaffold
-from everhold.packages.meta import meta
+from everhold.packages.lua.api import install, list_packages, scaffold
+from everhold.packages.lua.meta import meta
+from everhold.packages.lua.paths import Home
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.vm import _places
 from tests.warm import start
 
 
+@pytest.mark.process
 def test_a_new_package_passes_its_own_test(tmp_path: Path) -> None:
     made = scaffold("debate", tmp_path)
     assert (made["status"], made["path"]) == ("ok", str(tmp_path / "debate" / "init.lua"))
@@ -28,6 +29,7 @@ def test_a_new_package_passes_its_own_test(tmp_path: Path) -> None:
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "words", ["Talks.", 'Says "no" \\ twice', "x\x00\x1b\ny", "]] --[[ end", "päd", '" .. os.exit() .. "']
 )
@@ -79,6 +81,7 @@ def named() -> set[str]:
     return found | set(re.findall(r"^alc\.(\w+) = \{\}", stubs.text(), re.MULTILINE))
 
 
+@pytest.mark.process
 def test_all_that_the_types_name_is_there() -> None:
     code = """
 local missing = {}
@@ -93,6 +96,7 @@ return #missing == 0 and "none" or missing
     assert everhold.run(call, database="memory://") == "none"
 
 
+@pytest.mark.process
 def test_all_that_is_there_is_named() -> None:
     code = """
 local found = {"llm", "time"}
@@ -123,6 +127,7 @@ def test_all_that_the_reference_tells_of_is_named() -> None:
     assert told - named() == set()
 
 
+@pytest.mark.process
 def test_the_types_are_lua(tmp_path: Path) -> None:
     assert everhold.run(LuaProgram.text(f"{stubs.text()}\nreturn 1"), database="memory://") == 1
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.unit.programs.lua.library_house import Library
+from tests.unit.programs.lua.library_harness import Library
 
 NOW = "2027-01-15T08:00:00Z"  # of Library.now
 

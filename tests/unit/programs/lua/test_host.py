@@ -16,13 +16,13 @@ import everhold
 from everhold import Runtime
 from everhold.core.metrics import Metrics
 from everhold.core.session import Birth, Seed, SessionId
-from everhold.packages import trust as marks
-from everhold.packages.trust import trust
-from everhold.programs.lua import needs, reader
+from everhold.packages.lua import trust as marks
+from everhold.packages.lua.trust import trust
+from everhold.programs.lua import module_reader, requires
+from everhold.programs.lua.file_fingerprint import is_settled, look
 from everhold.programs.lua.host import LuaHost
-from everhold.programs.lua.look import is_settled, look
-from everhold.programs.lua.needs import closed
 from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.requires import closed
 
 RUN = "local M = {} function M.run(ctx) return 'ran' end return M"
 
@@ -80,7 +80,7 @@ import locale, sys
 from pathlib import Path
 from time import process_time
 import everhold
-from everhold.packages.trust import trust
+from everhold.packages.lua.trust import trust
 from everhold.programs.lua.program import LuaProgram
 
 category = getattr(locale, sys.argv[2])
@@ -91,6 +91,7 @@ print(everhold.run(LuaProgram.package(folder)()))
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("category", ["LC_ALL", "LC_TIME"])
 def test_a_language_of_the_process_is_not_that_of_its_programs(category: str, root: Path, tmp_path: Path) -> None:
     """Numbers have a point, keys are in the order of their bytes, and days are English."""
@@ -192,8 +193,8 @@ def test_what_a_package_needs_is_read_once_and_when_it_changes(root: Path, monke
     folder = package(root, "one", part="return 1")
     trust(folder)
     read: list[str] = []
-    native = needs._read
-    monkeypatch.setattr(needs, "_read", lambda file: read.append(file.name) or native(file))
+    native = requires._read
+    monkeypatch.setattr(requires, "_read", lambda file: read.append(file.name) or native(file))
     runs_here(in_root(root, "one")), runs_here(in_root(root, "one"))
     once = sorted(read)
     (folder / "part.lua").write_text("return require('strange')")
@@ -231,11 +232,11 @@ def test_what_is_compiled_says_what_its_text_says(root: Path, part: str) -> None
     text = "local part = require('one.part')\nlocal M = {}\n\nfunction M.run(ctx)\n  return part.f({})\nend\nreturn M"
     folder = package(root, "one", text, part=part)
     trust(folder)
-    reader._known.clear()
+    module_reader._known.clear()
     while not is_settled(look(os.stat(folder / "part.lua")), time_ns()):
         sleep(0.01)
     outcomes = [ran(in_root(root, "one")) for _ in range(4)]
-    assert {found.mode for _, found in reader._known.values()} >= {b"t" if part[-1] == "(" else b"b"}
+    assert {found.mode for _, found in module_reader._known.values()} >= {b"t" if part[-1] == "(" else b"b"}
     assert outcomes == outcomes[:1] * 4
 
 
@@ -249,6 +250,7 @@ def test_what_a_text_hides_is_refused_when_it_is_required(root: Path) -> None:
     assert "its package is not trusted; see `everhold pkg trust`" in outcome.error
 
 
+@pytest.mark.process
 def test_a_strange_package_may_require_what_it_likes_in_its_worker(root: Path) -> None:
     package(root, "strange", "return 'found'")
     package(root, "one", "local M = {} function M.run(ctx) return require('strange') end return M")
@@ -261,6 +263,7 @@ def ran(program: LuaProgram) -> Any:
     return status.outcome
 
 
+@pytest.mark.process
 async def test_a_session_goes_on_when_its_package_loses_the_trust(root: Path) -> None:
     """Where it runs makes no difference to what it asks."""
     text = "local M = {} function M.run(ctx) return alc.llm('one') .. alc.llm('two') end return M"

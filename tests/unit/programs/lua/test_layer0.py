@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from everhold.core.budget import Budget
-from everhold.core.errors import BadValue
 from everhold.core.query import Answer, Kind
-from everhold.drive.values import Values
+from everhold.engine.durable_values import Values
+from everhold.errors import BadValue
 from everhold.programs.lua.vm import Vm, opening
 from everhold.stores.memory import MemoryStore
 from tests.unit.programs.lua.life import BORN, Life, failure, run
@@ -270,12 +270,12 @@ def test_durable_values() -> None:
 def test_a_state_operation_is_a_question_of_its_own_kind() -> None:
     query = Life("alc.state.set('k', {1})").step().asked[0]
     assert (query.kind, query.name, query.key) == (Kind.STATE, "k", "0:0")
-    assert query.args == {"in": "default", "do": "set", "value": [[1]]}
+    assert query.args == {"in": "lua/default", "do": "set", "value": [[1]]}
 
 
 def test_the_ctx_names_the_namespace() -> None:
     query = Life("alc.state.get('k')", {"_ns": "mine"}).step().asked[0]
-    assert query.args["in"] == "mine"
+    assert query.args["in"] == "lua/mine"
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\\b", "..", "a\0"])

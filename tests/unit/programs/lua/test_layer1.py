@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.programs.lua.library_house import Library
+from tests.unit.programs.lua.library_harness import Library
 from tests.unit.programs.lua.test_text import djb2
 
 

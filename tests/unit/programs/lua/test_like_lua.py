@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everhold.core.errors import EverholdError
+from everhold.errors import EverholdError
 from everhold.programs.lua import vm
 from everhold.programs.lua.vm import Vm, opening
 from tests.unit.programs.lua.life import run

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tests.unit.programs.lua.library_house import Library
+from tests.unit.programs.lua.library_harness import Library
 
 # ---- ChaCha, written again from its definition
 

@@ -161,6 +161,7 @@ print(json.dumps([[(query.key, query.prompt) for query in life.asked], value]))
 """
 
 
+@pytest.mark.process
 def test_processes_with_other_hash_seeds_ask_the_same(tmp_path: Path) -> None:
     (tmp_path / "child.lua").write_text(
         "return {run = function() local s = '' for k in pairs({x = 1, y = 2, z = 3}) do s = s .. k end"

@@ -23,17 +23,20 @@ import pytest
 
 import everhold
 from everhold import Context, Finished, Runtime, program
-from everhold.core.errors import MissingExtra, Overtaken, StoreUnavailable, UnknownProgram, WorkerFailed
 from everhold.core.journal import Reply
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer
 from everhold.core.session import Birth, Seed, SessionId
+from everhold.core.status import Raised
+from everhold.errors import MissingExtra, Overtaken, StoreUnavailable, UnknownProgram, WorkerFailed
 from everhold.programs.lua import process
-from everhold.programs.lua.crew import Breach, Worker
-from everhold.programs.lua.frame import Limits
 from everhold.programs.lua.host import LuaHost
 from everhold.programs.lua.pool import Pool
 from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.protocol import Limits
+from everhold.programs.lua.worker_client import Breach, Worker
+
+pytestmark = pytest.mark.process
 
 PROGRAM = LuaProgram("lua:code")
 TALK = (
@@ -178,6 +181,46 @@ def test_those_who_block_are_not_held_up_for_ever() -> None:
     assert prompt(other.advance(0, 0.0, [], False, None)) == "question 1"
 
 
+LONE = """
+import os, signal, sys, threading
+from everhold.core.query import Answer
+from everhold.programs.lua.protocol import Limits
+from everhold.programs.lua.host import LuaHost
+from tests.unit.programs.lua.test_pool import PROGRAM, begin
+
+host = LuaHost(lambda ref, version: PROGRAM, lambda package: False, limits=Limits(wall=0.3))
+one = begin(host)
+one.advance(0, 0.0, [], False, None)
+worker = host._home.lone._process.pid
+os.kill(worker, signal.SIGSTOP)
+print(worker, flush=True)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+reply = one.advance(1, 0.0, [Answer(0, "a")], False, None)
+print(reply.asked[0].prompt if reply.asked else reply.outcome, flush=True)
+"""
+
+
+def test_those_who_block_may_stand_still_with_their_worker() -> None:
+    """A suspended machine stops both. More time than the limit has passed by the clock, and the program is asked on."""
+    path = os.pathsep.join(["src", "."])
+    process = subprocess.Popen(
+        [sys.executable, "-c", LONE],
+        cwd=Path(__file__).parents[4],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        time.sleep(2)  # more than five times the limit
+        for pid in (worker, process.pid):
+            os.kill(pid, signal.SIGCONT)
+        assert process.stdout.read() == "question 2\n"
+
+
 def test_those_who_block_share_a_worker_which_ends_when_nobody_has_it() -> None:
     host = LuaHost(lambda ref, version: PROGRAM, lambda package: False)
     pids = set()
@@ -261,20 +304,30 @@ async def _gone_on(host: LuaHost, one: Any) -> Reply | None:
         return None
 
 
-async def test_who_shares_the_machine_with_a_crowd_has_more_time_on_the_clock() -> None:
-    """Four where there is a place for one: who got no processor is guilty four times later."""
+async def test_a_worker_that_stands_still_is_replaced_and_no_program_fails() -> None:
+    """SIGSTOP: a worker that uses no CPU time is stopped by something else than the program in it."""
     async with hosted(Limits(wall=0.2), most=1) as host:
         pool = pool_of(host)
-        workers = [pool._start() for _ in range(4)]
-        await until(lambda: all(worker.ready for worker in workers))
-        for worker in workers:
-            os.kill(worker.process.pid, signal.SIGSTOP)
-        begun = time.monotonic()
-        spinning = [asyncio.create_task(told(begin(host, name=f"s-{n}"), 0)) for n in range(4)]
-        done, _ = await asyncio.wait(spinning, return_when=asyncio.FIRST_COMPLETED, timeout=120)
-        assert [kind(task.result()) for task in done] == ["spinning"] * len(done) != []
-        assert time.monotonic() - begun > 4 * 5 * 0.2
-        await asyncio.gather(*spinning)
+        stopped = pool._start()
+        await until(lambda: stopped.ready)
+        os.kill(stopped.process.pid, signal.SIGSTOP)
+        assert prompt(await told(begin(host), 0)) == "question 1"
+        assert stopped.dead
+
+
+async def test_time_in_which_this_process_stood_still_does_not_count() -> None:
+    """A suspended machine stops us and our workers: afterwards each goes on where it was."""
+    async with hosted(Limits(wall=0.5), most=1) as host:
+        one = begin(host)
+        await told(one, 0)
+        worker = pool_of(host).workers[0]
+        os.kill(worker.process.pid, signal.SIGSTOP)
+        going = asyncio.create_task(told(one, 1, "a"))
+        await until(lambda: worker.busy)
+        time.sleep(3)  # on purpose: the loop stands still for more than five times the limit
+        os.kill(worker.process.pid, signal.SIGCONT)
+        assert prompt(await going) == "question 2"
+        assert not worker.dead
 
 
 async def test_there_are_never_more_workers_than_four_times_the_places() -> None:
@@ -434,6 +487,22 @@ async def test_a_worker_cannot_ask_what_no_lua_program_asks() -> None:
         assert worker.dead
 
 
+@pytest.mark.parametrize("args", [b'{"in":"default","do":"get"}', b'{"do":"get"}', b"[]", b'{"in":["lua/default"]}'])
+async def test_a_worker_cannot_ask_for_durable_values_of_others(args: bytes) -> None:
+    """A worker that was taken over names a namespace of Python programs: it is ended, and nothing is read."""
+    async with hosted() as host:
+        one = begin(host)
+        await told(one, 0)
+        worker = pool_of(host).workers[0]
+        query = b'{"q":1,"key":"0:1","kind":"state","name":"k","args":' + args + b"}"
+        rest = b'"withdrawn":[],"due":null,"outcome":null,"notes":null'
+        forged = b'{"replies":[{"asked":[' + query + b"]," + rest + b"}]}"
+        worker._send = lambda data: _say(worker, len(forged).to_bytes(4, "big") + forged)  # type: ignore[method-assign]
+        reply = await told(one, 1, "a")
+        assert isinstance(reply.outcome, Raised) and reply.outcome.kind == "poison"
+        assert worker.dead
+
+
 def _say(worker: Worker, data: bytes) -> None:
     """Have the reader find these bytes, as if the worker had sent them."""
     worker._inbox += data
@@ -496,6 +565,7 @@ async def test_nothing_begins_in_a_runtime_that_is_closed(database: str, tmp_pat
         assert runtime.host._lua is not None
         pool = pool_of(runtime.host._lua)
         await until(lambda: sum(worker.ready and worker.busy for worker in pool.workers) >= 2)
+        await runtime.close(grace=0)
     for told in await asyncio.gather(*calls, return_exceptions=True):
         assert isinstance(told, WorkerFailed | StoreUnavailable)
     with pytest.raises(WorkerFailed, match="the runtime was closed"):

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from everhold.core.errors import Overtaken
-from everhold.programs.lua import crew, inlet
-from everhold.programs.lua.crew import Worker
-from everhold.programs.lua.frame import Limits
+from everhold.errors import Overtaken
+from everhold.programs.lua import socket_reader, worker_client
+from everhold.programs.lua.protocol import Limits
+from everhold.programs.lua.worker_client import Worker
 from tests.unit.programs.lua.test_pool import begin, hosted, is_alive, kind, pool_of, prompt, told, until
+
+pytestmark = pytest.mark.process
 
 SPIN = 'alc.llm("ready?") while true do end'
 
@@ -22,7 +24,7 @@ SPIN = 'alc.llm("ready?") while true do end'
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The moment is long: the machine may be busy."""
-    monkeypatch.setattr(crew, "_MOMENT", 30.0)
+    monkeypatch.setattr(worker_client, "_MOMENT", 30.0)
 
 
 def in_place(step: Coroutine[Any, Any, Any]) -> Any:
@@ -66,7 +68,7 @@ async def test_one_that_has_died_is_noticed_in_place() -> None:
 async def test_one_that_does_not_answer_gives_the_loop_back_and_is_killed_as_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(crew, "_MOMENT", 0.001)
+    monkeypatch.setattr(worker_client, "_MOMENT", 0.001)
     async with hosted(Limits(wall=0.5, cpu=60.0)) as host:
         execution = begin(host, SPIN)
         await told(execution, 0)
@@ -80,13 +82,13 @@ async def test_one_that_took_long_is_not_waited_for_in_place_the_next_time(monke
         execution = begin(host)
         await told(execution, 0)
         worker = prompt_worker(host)
-        monkeypatch.setattr(crew, "_MOMENT", 0.0)
+        monkeypatch.setattr(worker_client, "_MOMENT", 0.0)
         await told(execution, 1, "go on")
         assert not worker._is_prompt
 
 
 async def test_its_answer_is_looked_for_before_the_processor_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inlet, "BLINK", 30.0)
+    monkeypatch.setattr(socket_reader, "BLINK", 30.0)
     async with hosted() as host:
         execution = begin(host)
         await told(execution, 0)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from everhold.core.errors import BadArguments, NotAProgram, UnknownProgram
 from everhold.core.status import Raised
+from everhold.errors import BadArguments, NotAProgram, UnknownProgram
 from everhold.programs.lua.program import TEXT, LuaProgram
 from tests.unit.programs.lua.life import Life, failure, package, run
 

@@ -14,13 +14,14 @@ import msgspec
 import pytest
 
 from everhold.core.budget import Budget
-from everhold.core.errors import BadArguments
 from everhold.core.journal import Reply
 from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.core.status import Returned
-from everhold.programs.lua.frame import (
+from everhold.errors import BadArguments
+from everhold.programs.lua.process import Process
+from everhold.programs.lua.protocol import (
     SLICE,
     Limits,
     Order,
@@ -33,7 +34,6 @@ from everhold.programs.lua.frame import (
     sliced,
     told_of,
 )
-from everhold.programs.lua.process import Process
 from everhold.programs.lua.worker import Alarm, Server
 
 
@@ -85,7 +85,7 @@ class Desk:
         self.made: list[Echo] = []
         self.server = Server(lambda body: self.frames.append(told_of(body)), self._begin, Limits(**limits))
 
-    def _begin(self, born: Birth, meter: Metrics, roots: list[str], limits: Limits) -> Echo:
+    def _begin(self, born: Birth, meter: Metrics, roots: list[str], limits: Limits, space: str) -> Echo:
         self.made.append(Echo(born, meter))
         return self.made[-1]
 
@@ -222,6 +222,7 @@ def test_the_alarm_is_set_again_when_time_has_passed(monkeypatch: pytest.MonkeyP
     assert rung == [(signal.ITIMER_PROF, 31.0)] * 3
 
 
+@pytest.mark.process
 def test_an_advance_that_never_ends_ends_the_process_though_nobody_watches() -> None:
     process = Process(Limits(wall=0.1, cpu=600.0))
     try:
@@ -276,7 +277,7 @@ def test_long_journals_are_cut_into_frames() -> None:
 
 TRIES = """
 import ctypes, os, resource, socket, subprocess, sys, threading
-from everhold.programs.lua import jail
+from everhold.programs.lua import confinement as jail
 print(",".join(jail.close_in(2**30, os.getppid())))
 def tried(name, act):
     try:
@@ -298,6 +299,7 @@ tried("read", lambda: open(sys.argv[2]).read())
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(
     sys.platform != "linux" or os.uname().machine != "x86_64", reason="these walls are of Linux on x86-64"
 )

@@ -1,0 +1,132 @@
+"""Running what a model wrote: a tool for each language, whose programs call the other tools (row 25).
+
+Rules
+  1. Each stretch of a program is one effect, and each tool it calls is another, with a key of its own: policies are
+     asked, people approve, and after a crash nothing is called twice.
+  2. What goes wrong in a program is part of the result. What cannot run it is an error with a code of its own.
+  3. `finish` ends the turn only where the executor accepts that. One that finishes all the same is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from everhold.agents.builtin_tools import Box, Inner
+from everhold.agents.parse_reply import ToolCall
+from everhold.agents.run_tool import shown
+from everhold.core.codec import JSON
+from everhold.core.query import Kind
+from everhold.core.tool import Wanted, Window
+from everhold.errors import AnswerFailed, BadArguments, CodeExecutionUnavailable
+from everhold.ports.code import Asking, CodeExecutor, CodeRequest, Ended, Granted, Stretch
+
+#: Tools that one program may call.
+CALLS: Final = 128
+_SCHEMA: Final[dict[str, JSON]] = {
+    "type": "object",
+    "properties": {"code": {"type": "string", "description": "the program"}},
+    "required": ["code"],
+    "additionalProperties": False,
+}
+
+
+def executors_of(given: Any) -> dict[str, CodeExecutor]:
+    """Executors by language: one, several, or none."""
+    many = () if given is None else tuple(given) if isinstance(given, Sequence) else (given,)
+    found: dict[str, CodeExecutor] = {}
+    for one in many:
+        language = getattr(one, "language", None)
+        if not isinstance(language, str) or not callable(getattr(one, "run", None)):
+            raise BadArguments("code", f"{one!r} is no executor of code")
+        if language in found:
+            raise BadArguments("code", f"there are two executors for {language!r}")
+        found[language] = one
+    return found
+
+
+def executor_for(executors: dict[str, CodeExecutor], language: str) -> CodeExecutor:
+    """Who runs this language; raises `CodeExecutionUnavailable`."""
+    if language not in executors:
+        raise CodeExecutionUnavailable(language, sorted(executors))
+    return executors[language]
+
+
+class Code(Inner):
+    """The tool that runs programs in one language."""
+
+    def __init__(self, executors: dict[str, CodeExecutor], language: str) -> None:
+        self._executor = executor_for(executors, language)
+        super().__init__(language, self._executor.description, _SCHEMA)
+
+    async def held(self, box: Box, wanted: Wanted) -> tuple[int | None, JSON]:
+        accepts = self._executor.accept_finish
+        code = str(wanted.input["code"])
+        history = box.history() if "history" in code else []  # it may be long, and few want it
+        request = CodeRequest(self._executor.language, code, accepts, box.ctx.now().timestamp(), history)
+        granted: list[list[Granted]] = []
+        printed: list[str] = []
+        called = 0
+        while True:
+            stretch = await self._stretch(box, request, granted, wanted)
+            printed += stretch.printed
+            if isinstance(stretch, Ended):
+                return self._end(box, stretch, printed, accepts)
+            first, called = called, called + len(stretch.wishes)
+            if called > CALLS:
+                raise AnswerFailed(f"the program called more than {CALLS} tools", "code_calls")
+            granted.append(await self._grant(box, stretch, wanted, first))
+
+    async def _stretch(
+        self, box: Box, request: CodeRequest, granted: list[list[Granted]], wanted: Wanted
+    ) -> Asking | Ended:
+        effect = functools.partial(self._run, request, list(granted), wanted.key)
+        _, said = await box.ctx.put(
+            Kind.CALL, effect, name=f"code:{self.name}:{len(granted)}", options={"call": wanted.call_id}
+        )
+        found: Asking | Ended = msgspec.convert(said, Stretch)
+        return found
+
+    async def _run(self, request: CodeRequest, granted: list[list[Granted]], scope: str) -> JSON:
+        """One stretch, in the effect: what it printed and came to is cut to what a model is shown."""
+        stretch = await self._executor.run(request, granted, scope)
+        found: dict[str, JSON] = msgspec.to_builtins(stretch)
+        if stretch.printed:
+            whole = "\n".join(stretch.printed)
+            found["printed"] = [await shown(whole, Window())]
+        if isinstance(stretch, Ended) and stretch.value is not None:
+            found["value"] = await shown(stretch.value, Window())
+        return found
+
+    async def _grant(self, box: Box, asked: Asking, wanted: Wanted, first: int) -> list[Granted]:
+        """Call the tools that a program wants, side by side."""
+        calls = [
+            ToolCall(f"{wanted.call_id}.{first + place}", wish.tool, wish.input)
+            for place, wish in enumerate(asked.wishes)
+        ]
+        results = iter(await box.also([call for call in calls if call.name != self.name]))
+        found = []
+        for call in calls:
+            failed, value = (True, "a program cannot run programs") if call.name == self.name else next(results)
+            found.append(Granted(error=str(value)) if failed else Granted(value))
+        return found
+
+    def _end(self, box: Box, ended: Ended, printed: list[str], accepts: bool) -> tuple[None, JSON]:
+        result: dict[str, JSON] = {}
+        if printed:
+            result["printed"] = "\n".join(printed)
+        if ended.error is not None:
+            result["error"] = ended.error
+        elif ended.finish and not accepts:
+            raise AnswerFailed(
+                f"the executor of {self.name} finished the turn, which it does not accept", "code_finish"
+            )
+        elif ended.finish:
+            box.finish[:] = ended.finish
+            result["finished"] = True
+        else:
+            result["value"] = ended.value
+        return None, result

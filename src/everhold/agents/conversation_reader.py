@@ -1,0 +1,122 @@
+"""A conversation, read from the journal as it grows.
+
+Rules
+  1. Only what is new is read. A look that finds nothing new changes nothing.
+  2. What was read never becomes less: neither turns, nor what they cost.
+  3. `residency` says what is kept in memory: `all` nodes, or those on the `path` to the leaf. Nothing leaves the store.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from everhold.agents.turn_reader import last_said
+from everhold.core.codec import JSON
+from everhold.core.conversation import Conversation
+from everhold.core.graph import Graph, Node, text
+from everhold.core.journal import Delivery, tape
+from everhold.core.session import Head
+from everhold.core.turn import Settled
+from everhold.errors import BadSetting, UnknownNode
+from everhold.ports.store import Letter, Store
+
+ALL: Final = "all"
+PATH: Final = "path"
+
+
+class Reading:
+    """What one handle knows of a conversation."""
+
+    def __init__(self, store: Store, session_id: str, residency: str = ALL) -> None:
+        if residency not in (ALL, PATH):
+            raise BadSetting("residency", f"{residency!r} is neither {ALL!r} nor {PATH!r}")
+        self.told = Conversation()
+        self.head: Head | None = None
+        self.steps = [-1]  # the delivery that settled each turn
+        self.residency = residency
+        self._store, self._id = store, session_id
+        self._next = 0  # the first delivery that was not read yet
+        self._letters: list[Letter] = []
+
+    async def refresh(self) -> bool:
+        """Read what is new; returns whether there was anything."""
+        record = await self._store.load(self._id, since=self._next)
+        before = self.head
+        self.head, self._letters = record.head, record.letters
+        fresh = [delivery for delivery in record.deliveries if delivery.n >= self._next]
+        if not fresh:
+            return before is None or before.revision != record.head.revision
+        if self._next and any(_needs_more(delivery, self.told.graph) for delivery in fresh):
+            record = await self._store.load(self._id)
+            self.told, self.steps, fresh = Conversation(), [-1], record.deliveries
+        for expected in tape(fresh):
+            self.told.fold(expected.given, expected.reply)
+            if expected.reply.notes is not None and expected.reply.notes.settled is not None:
+                self.steps.append(expected.reply.n)
+        self._next = fresh[-1].n + 1
+        if self.residency == PATH:
+            self.told.graph.trim()
+        return True
+
+    @property
+    def revision(self) -> int:
+        """Of the session, when it was last read."""
+        return -1 if self.head is None else self.head.revision
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was read yet."""
+        return self._next > 0
+
+    @property
+    def under_way(self) -> int | None:
+        """The turn that is under way."""
+        graph = self.told.graph
+        return len(self.told.turns) + 1 if graph.tip != graph.leaf else None
+
+    def settled(self, input_id: str) -> Settled | None:
+        return self.told.settled(input_id)
+
+    def words(self, input_id: str) -> str:
+        """The model's last words in the turn of an input."""
+        settled = self.settled(input_id)
+        node = None if settled is None else last_said(self.told.graph.nodes, settled)
+        return "" if node is None else text(node.content)
+
+    def input(self, input_id: str) -> JSON:
+        """What was said under this id, also if no turn began with it yet; None if nothing was."""
+        heard = self.told.inputs.get(input_id)
+        return heard if heard is not None else self._kept(input_id)
+
+    def _kept(self, input_id: str) -> JSON:
+        """What waits in the intake under this id."""
+        for letter in self._letters:
+            body: Any = letter.body
+            said = body.get("value") if letter.kind in ("signal", "answer") else None
+            if isinstance(said, dict) and said.get("id") == input_id and "content" in said:
+                return said["content"]
+        return None
+
+    async def node(self, node_id: str) -> Node:
+        """A node of any branch; one that is not in memory is read from the store."""
+        known = self.told.graph.nodes.get(node_id)
+        if known is None and self.residency == PATH:
+            known = (await self.whole()).graph.nodes.get(node_id)
+        if known is None:
+            raise UnknownNode(node_id)
+        return known
+
+    async def whole(self) -> Conversation:
+        """Everything there is, read anew."""
+        return Conversation((await self._store.load(self._id)).deliveries)
+
+
+def _needs_more(delivery: Delivery, graph: Graph) -> bool:
+    """Whether a delivery cannot be read without those before it: it retries one, or names a node not in memory."""
+    notes = delivery.notes
+    if notes is None:
+        return False
+    moved = notes.leaf is not UNSET and notes.leaf is not None and notes.leaf not in graph.nodes
+    return notes.retry or moved

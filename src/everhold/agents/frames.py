@@ -1,0 +1,114 @@
+"""Frames: the context of a conversation begins anew, and what came before stays readable.
+
+Rules
+  1. A frame is a node, so its id says where it was opened: the turn and the ordinal. Never dice.
+  2. It inherits the options of the frame before, and nothing else: what the model sees is what it begins with.
+  3. A frame of no name, or of the name of the current one, is not opened.
+  4. Compaction asks plugins for a new beginning; where none has one, nothing changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from everhold.core.codec import JSON
+from everhold.core.graph import INITIAL, Frame, Graph, Node, NodeKind
+from everhold.core.message import Role
+from everhold.core.turn import Framed, TurnFailed, TurnOutcome
+from everhold.errors import BadArguments, UnknownNode
+from everhold.hooks import ContinueAs, NewFrame
+
+if TYPE_CHECKING:
+    from everhold.agents.loop import Life
+
+#: Frames that may be opened in one turn by going on as something else.
+MOST: Final = 16
+#: Who may speak in messages that do not come from the model or its tools.
+_SPEAKERS: Final = frozenset({Role.USER, Role.SYSTEM, Role.ASSISTANT})
+
+
+def message(given: JSON, speakers: frozenset[Role] = _SPEAKERS) -> dict[str, JSON]:
+    """A message as plugins and callers write it: words, or `{"role", "content"}`."""
+    match given:
+        case str():
+            return {"role": Role.USER.value, "content": [{"type": "text", "text": given}]}
+        case {"role": role, "content": str() | list() as content} if role in speakers:
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            return {"role": Role(role).value, "content": blocks}
+    raise BadArguments("messages", f"{given!r:.100} is no message of {', '.join(sorted(speakers))}")
+
+
+def add(life: Life, messages: list[JSON]) -> None:
+    """Put messages of users and the system into the conversation."""
+    for one in [message(each, frozenset({Role.USER, Role.SYSTEM})) for each in messages]:
+        life.say(Role(one["role"]), None, one["content"])
+
+
+def open_frame(life: Life, name: str, reason: str, messages: list[JSON]) -> str | None:
+    """Open a frame that begins with these messages; returns its id, or None if it is not a new one."""
+    current = life.graph.frame
+    if not name.strip() or name in (current.id, _name(life, current)):
+        return None
+    node = life.add(Node("", None, NodeKind.FRAME, content={"reason": reason, "name": name}))
+    for one in messages:
+        life.say(Role(one["role"]), None, one["content"])
+    life.models.context = 0
+    life.tell("after_frame", Frame(node.id, reason, current.id))
+    return node.id
+
+
+def _name(life: Life, frame: Frame) -> str:
+    if frame.id == INITIAL:
+        return INITIAL
+    content: Any = life.graph.nodes[frame.id].content
+    return str(content.get("name", frame.id))
+
+
+async def compact(life: Life, instructions: str = "") -> str | None:
+    """Ask the plugins for a smaller beginning, and begin there; None if nobody has one."""
+    before = life.graph.messages()
+    life.instructions = instructions
+    for _, _, one in await life.decide("before_compact"):
+        if isinstance(one, NewFrame) and (one.messages or one.keep):
+            kept = before[len(before) - one.keep :] if one.keep else []
+            seed = [message(each) for each in one.messages] + kept
+            return open_frame(life, f"compaction-{life.turn}.{life.ordinal}", "compaction", seed)
+    return None
+
+
+def continue_as(life: Life, directive: ContinueAs) -> bool:
+    """Go on in a new frame; returns whether one was opened."""
+    if life.switched == MOST:
+        raise BadArguments("continue_as", f"a turn goes on in at most {MOST} frames")
+    seed = [message(each) for each in (*directive.messages, directive.task)]
+    opened = open_frame(life, directive.frame, "continue_as", seed)
+    life.switched += opened is not None
+    return opened is not None
+
+
+async def command(life: Life, given: dict[str, JSON]) -> TurnOutcome:
+    """What somebody outside wants done with the frame."""
+    reason = str(given["do"])
+    if reason == "compact":
+        return Framed("compaction", await compact(life, str(given.get("instructions") or "")))
+    try:
+        seed = [message(each) for each in given.get("messages") or []]
+    except BadArguments as error:
+        return TurnFailed(str(error), error.code)
+    name = str(given.get("frame") or "") if reason == "continue_as" else f"reset-{life.turn}.{life.ordinal}"
+    opened = open_frame(life, name, reason, seed)
+    if reason == "reset":
+        life.plugged.reset()
+    return Framed(reason, opened)
+
+
+def nth(graph: Graph, count: int) -> str:
+    """The node of the n-th message of the current frame."""
+    found = 0
+    path = graph.path(graph.tip)
+    begins = max((index for index, node in enumerate(path) if node.kind is NodeKind.FRAME), default=-1)
+    for node in path[begins + 1 :]:
+        found += node.kind is NodeKind.MESSAGE
+        if found == count:
+            return node.id
+    raise UnknownNode(f"message {count} of {found}")

@@ -1,0 +1,449 @@
+"""The agent loop: inputs and commands arrive, and each becomes one turn (`agents/turn.py`) that settles.
+
+Rules
+  1. Everything the loop knows came through `ctx`, so that a replay finds the same words in the same order. What the
+     agent's author may change (limits, plugins, instructions) is noted where it begins to hold.
+  2. The journal keeps each answer at once; the conversation takes a turn over as a whole, with its outcome.
+  3. Whatever happens in a turn, it settles: the model's failure, a plugin's and a cancel are outcomes, not exceptions.
+  4. Every tool that the model called has a result in the conversation, also when the turn was stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from everhold.agents import frames
+from everhold.agents.directives import Decision, decisions
+from everhold.agents.model_calls import Models
+from everhold.agents.parse_reply import understood
+from everhold.agents.plugin_host import Guarded, Plugged
+from everhold.agents.prompt import layer_of
+from everhold.agents.tool_calls import Toolbox
+from everhold.agents.tool_sources import Sources
+from everhold.agents.turn import Rounds, Stop
+from everhold.core.codec import JSON
+from everhold.core.conversation import inputs_of
+from everhold.core.graph import Graph, Node, NodeKind, applicable, blocks, text
+from everhold.core.intake import INPUT
+from everhold.core.ledger import Ledger
+from everhold.core.message import Role
+from everhold.core.options import Options, over
+from everhold.core.query import FOR_PEOPLE, Kind, Query
+from everhold.core.turn import Answered, Configured, Refreshed, Settled, TurnCancelled, TurnFailed, TurnOutcome
+from everhold.errors import EverholdError, TurnStopped
+from everhold.hooks import Ask, Contribute, Moment, SetOptions, stored
+from everhold.ports.agent import Stage
+from everhold.ports.tool_services import land
+
+if TYPE_CHECKING:
+    from everhold.agents.agent import Agent
+
+#: The signal that a conversation listens to: inputs, and what is said to a turn under way.
+
+#: What may be done to a conversation beside saying something.
+COMMANDS: Final = frozenset({"compact", "reset", "continue_as", "configure", "apply", "refresh_tools"})
+
+#: What holds for an agent where nothing was noted.
+UNSAID: Final = {"hooks": [], "max_turns": 12}
+
+#: Something that was said to the conversation, with the query that heard it.
+Heard = tuple[int | None, dict[str, JSON]]
+
+
+class Life:
+    """One conversation, as its program sees it."""
+
+    def __init__(self, ctx: Stage, agent: Agent) -> None:
+        self.ctx, self.agent = ctx, agent
+        self.graph = Graph()
+        self.plugged = Plugged(agent.plugins)
+        self.hooks: list[str] = []  # those that are called in this turn
+        self.inner_results = False  # whether results of calls that programs make pass through plugins, too
+        if "before_store" in self.plugged.hooks:
+            ctx.keep_with(functools.partial(stored, self.plugged.plugins))
+        guarded: Any = Guarded(ctx, self.plugged, self._asking) if self.plugged.plugins else ctx
+        self.toolbox = Toolbox(
+            guarded,
+            agent.tools,
+            agent.concurrency,
+            agent.policy,
+            extra=agent.extra_tools,
+            many=agent.search_above,
+        )
+        self.toolbox.model = agent.model
+        self.sources = Sources(guarded, agent.sources)
+        self.models = Models(self)
+        self.toolbox.spend = self.models.paid
+        self.toolbox.history = self._history
+        self.toolbox.moment = self.moment
+        self.options = Options()
+        self.turn, self.rounds, self.started, self.began = 0, 0, 0.0, 0.0
+        self.most = agent.max_turns  # rounds of a turn
+        self.turn_options: dict[str, JSON] = {}
+        self.contributions: list[Contribute] = []
+        self.waiting: list[Heard] = []  # said while a turn runs, for its next checkpoint
+        self.taken: list[str] = []  # ids of those that the model heard
+        self.ordinal = 0  # of the next node of this turn
+        self.switched = 0  # frames that this turn went on in
+        self.instructions = ""  # for a compaction
+        self._inputs: asyncio.Queue[Heard] = asyncio.Queue()
+        self._heard: set[str] = set()  # the ids of all inputs
+        self._running: asyncio.Future[TurnOutcome] | None = None
+        self._cancelled: str | None = None
+        self._replayed = False  # and nobody was told yet
+        self._opened = False  # by its plugins
+
+    # ---- inputs
+
+    async def serve(self) -> None:
+        """Take inputs, one turn after another, until the session is ended."""
+        listening = asyncio.ensure_future(self._listen())
+        try:
+            await self._begin()
+            while True:
+                q, given = await self._inputs.get()
+                await self._take(str(given["id"]), q, given)
+                for late in self.waiting:
+                    self._inputs.put_nowait(late)
+                self.waiting = []
+                if not self._inputs.empty():
+                    await self.ctx.state("everhold").get("next")  # a step of its own: each has room for one receipt
+        finally:
+            listening.cancel()
+
+    async def once(self, task: str) -> JSON:
+        """Do one task, and return what came of it."""
+        await self._begin()
+        outcome = await self._take("task", None, {"content": task})
+        if isinstance(outcome, Answered):
+            return self.words if self.agent.returns is None and outcome.value is None else outcome.value
+        why = getattr(outcome, "error", "") or getattr(outcome, "reason", "")
+        raise TurnStopped(str(type(outcome).__struct_config__.tag), why)
+
+    async def _begin(self) -> None:
+        """The session begins. Where a plugin fails, there is no turn yet that could say so: the first one does."""
+        self.began = self.ctx.now().timestamp()
+        self._agree()
+        try:
+            await self.open()
+        except EverholdError as error:
+            self.ctx.log(f"{error}; it is asked again with the next turn", "warn")
+
+    async def open(self) -> None:
+        """Plugins may give the session options, once in its life; what was set since then stays."""
+        if self._opened:
+            return
+        given: dict[str, JSON] = {}
+        for _, _, one in await self.decide("before_session"):
+            if isinstance(one, SetOptions):
+                given = over(given, one.options)
+        first: Any = self.ctx.fact("options", given, {})
+        if not self.options.of(self.graph.frame.id):
+            self.options.set(self.graph.frame.id, first)
+        self._opened = True
+
+    async def _listen(self) -> None:
+        """Hear whatever is said to the conversation. One question stands open for it, always."""
+        while True:
+            q, said = await self.ctx.put(Kind.SIGNAL, name=INPUT)
+            match said:
+                case {"do": "cancel", "turn": turn}:
+                    if turn == self.turn and self._running is not None:
+                        self._cancelled = str(said.get("reason", ""))
+                        self._running.cancel()
+                case {"do": "branch", "to": to}:
+                    if self._running is None and (to is None or to in self.graph.nodes):
+                        self._branch(to)
+                case {"do": "steer", "id": str(input_id), "content": _}:
+                    if self._is_new(input_id):
+                        (self._inputs.put_nowait if self._running is None else self.waiting.append)((q, said))
+                case {"do": str(do), "id": str(input_id)} if do in COMMANDS:
+                    if self._is_new(input_id):
+                        self._inputs.put_nowait((q, said))
+                case {"id": str(), "content": _}:
+                    fresh = self._fresh(said)
+                    if fresh is not None:
+                        self._inputs.put_nowait((q if fresh is said else None, fresh))
+                case _:
+                    self.ctx.log(f"a signal that is no input was ignored: {said!r:.200}", "warn")
+
+    def _is_new(self, input_id: str) -> bool:
+        """Whether an id was not heard before: else somebody said it twice, to be sure."""
+        if input_id in self._heard:
+            return False
+        self._heard.add(input_id)
+        return True
+
+    def _fresh(self, said: dict[str, JSON]) -> dict[str, JSON] | None:
+        """What of an input was not heard before; None if all of it was."""
+        given = inputs_of(said)
+        fresh = [(input_id, blocks(content)) for input_id, content in given if self._is_new(input_id)]
+        if len(fresh) in (0, len(given)):
+            return said if fresh else None
+        parts = [[input_id, len(part)] for input_id, part in fresh]
+        return {**said, "id": parts[0][0], "content": [one for _, part in fresh for one in part], "parts": parts}
+
+    def _branch(self, to: str | None) -> None:
+        self.graph.move(to)
+        self.ctx.note(leaf=to)
+        self._restore()
+
+    def _restore(self) -> None:
+        """The plugins know what they knew where the conversation stands now."""
+        kept = self.graph.last(NodeKind.PLUGIN)
+        self.plugged.adopt(None if kept is None else kept.content, whole=True)
+
+    # ---- a turn
+
+    async def _take(self, input_id: str, q: int | None, given: dict[str, JSON]) -> TurnOutcome:
+        """Do what an input or a command says, and settle it."""
+        self.turn, self.ordinal, self.rounds, self._cancelled = self.turn + 1, 0, 0, None
+        self.taken, self.turn_options, self.contributions = [], {}, []
+        self.switched, self.instructions = 0, ""
+        self.toolbox.turn = self.turn
+        self.models.spent_now, self.started = Ledger(), self.ctx.now().timestamp()
+        self._agree()
+        match given:
+            case {"do": "configure"}:
+                return await self._settle(input_id, self._configure(given))
+            case {"do": "apply"}:
+                return await self._settle(input_id, self._apply(given))
+            case {"do": "refresh_tools"}:
+                return await self._settle(input_id, self._refreshed())
+            case {"do": "compact" | "reset" | "continue_as"}:
+                return await self._settle(input_id, frames.command(self, given))
+        self.taken = [other for other, _ in inputs_of(given)[1:]]
+        self.turn_options = given.get("options") or {}
+        self.say(Role.USER, q, given)
+        return await self._settle(input_id, Rounds(self).run())
+
+    async def _settle(self, input_id: str, work: Coroutine[Any, Any, TurnOutcome]) -> TurnOutcome:
+        running = self._running = asyncio.ensure_future(work)
+        try:
+            outcome = await running
+        except asyncio.CancelledError:
+            if self._cancelled is None:
+                raise  # the session itself is ended
+            self.give_up("the turn was cancelled")
+            outcome = TurnCancelled(self._cancelled)
+        except Stop as stop:
+            self.give_up("the turn was stopped")
+            outcome = stop.outcome
+        except EverholdError as error:
+            self.give_up("the turn has failed")
+            outcome = TurnFailed(str(error), getattr(error, "kind", "") or error.code)
+        finally:
+            self._running = None
+        self._keep_plugins()
+        self.graph.settle()
+        settled = Settled(self.turn, input_id, outcome, self.graph.tip, self.rounds, self.taken)
+        self.ctx.note(settled=settled)
+        self.tell("after_turn", settled)
+        return outcome
+
+    def _history(self) -> list[JSON]:
+        """What was said so far, for programs that the model writes."""
+        path = self.graph.path(self.graph.tip)
+        said = [node for node in path if node.kind is NodeKind.MESSAGE and node.role is not None]
+        return [{"role": str(node.role), "text": text(node.content)} for node in said]
+
+    async def refresh(self) -> list[str]:
+        """Ask whoever offers tools what is offered in this turn; the model is told who cannot be reached."""
+        unreached = await self.sources.refresh()
+        for words in unreached:
+            self.contributions.append(Contribute("environment", words))
+        if self.agent.sources:
+            self.toolbox.also_offer(self.sources.tools)
+        return unreached
+
+    async def _refreshed(self) -> TurnOutcome:
+        """Ask for tools outside of a turn, and put together anew what is offered; the journal knows what it was."""
+        unreached = await self.refresh()
+        recorded = self.ctx.recorded()
+        if recorded is not None and recorded.settled is not None:
+            return recorded.settled.outcome
+        self.toolbox.offer.access(self.effective.get("tools"), self.plugged.fingerprint)
+        catalog = self.toolbox.offer.catalog
+        return Refreshed(sorted(catalog.names), catalog.fingerprint, unreached)
+
+    def _agree(self) -> None:
+        """What holds from here on, whatever the agent's author changes later."""
+        given: Any = {"hooks": list(self.plugged.hooks), "max_turns": self.agent.max_turns}
+        if "before_result" in self.plugged.hooks and self.agent.executors:
+            given["inner_results"] = True
+        held: Any = self.ctx.fact("agent", given, UNSAID)
+        self.hooks, self.most = held["hooks"], held["max_turns"]
+        self.inner_results = "inner_results" in held
+        if self.ctx.recorded() is not None:
+            self._replayed = True
+        elif self._replayed:
+            self._replayed = False
+            self.tell("after_restore")
+
+    async def _configure(self, given: dict[str, JSON]) -> TurnOutcome:
+        """Set options: mutators first, then what is set, then whoever wants to know."""
+        frame, everywhere = self.graph.frame.id, bool(given.get("everywhere"))
+        before = self.options.of(frame)
+        wanted = over(before, given.get("options"))
+        if "before_config" in self.hooks:
+            moment = self.moment(decides=True)
+            _, answer = await self.ctx.put(
+                Kind.CALL, functools.partial(self.plugged.mutate, moment, wanted), name="hook:before_config"
+            )
+            await self._adopt(answer)
+            wanted = answer["options"]
+        layer_of(wanted.get("prompt"))
+        self.toolbox.offer.access(wanted.get("tools"), self.plugged.fingerprint)
+        self.options.set(frame, wanted, everywhere=everywhere)
+        if wanted != before:
+            self.tell("after_config", before, wanted)
+        return Configured(wanted, frame, everywhere)
+
+    async def _apply(self, said: dict[str, JSON]) -> TurnOutcome:
+        """Stand where another conversation stands: what follows the node that both have is added on a branch."""
+        to, nodes = said.get("to"), applicable(said.get("nodes"))
+        self.graph.move(to)
+        if not nodes:
+            self.ctx.note(leaf=to)
+        for node in nodes:
+            self.add(Node("", None, node.kind, node.role, None, node.content))
+        self._restore()
+        return Answered()
+
+    # ---- plugins
+
+    def moment(self, *, completing: bool = False, in_program: bool = False, decides: bool = False) -> Moment:
+        """Where the conversation stands now, for plugins and tools."""
+        return Moment(
+            session_id=self.ctx.session_id,
+            root=self.ctx.parent is None,
+            turn=self.turn,
+            round=self.rounds,
+            now=self.ctx.now().timestamp(),
+            started=self.started,
+            began=self.began,
+            frame=self.graph.frame,
+            options=self.effective,
+            usage=self.models.spent.copy(),
+            turn_usage=self.models.spent_now.copy(),
+            messages=self.graph.messages,
+            context=self.models.context,
+            completing=completing,
+            in_program=in_program,
+            instructions=self.instructions,
+            decides=decides,
+        )
+
+    async def decide(
+        self, hook: str, given: Sequence[tuple[str, tuple[Any, ...]]] = (("", ()),), **where: bool
+    ) -> list[Decision]:
+        """Ask the plugins; a plugin that wants a model to be asked is asked again, with what was answered to it."""
+        if hook not in self.hooks:
+            return []
+        said: dict[str, tuple[JSON, ...]] = {}
+        found: list[Decision] = []
+        while True:
+            moment = self.moment(decides=True, **where)
+            effect = functools.partial(self.plugged.decide, hook, moment, given, found, dict(said))
+            _, answer = await self.ctx.put(Kind.CALL, effect, name=f"hook:{hook}")
+            await self._adopt(answer)
+            found = decisions(answer)
+            asks = [(plugin, one) for plugin, _, one in found if isinstance(one, Ask)]
+            if not asks:
+                return found
+            for plugin, ask in asks:
+                said[plugin] = (*said.get(plugin, ()), await self.models.completed(ask))
+
+    async def _adopt(self, answer: JSON) -> None:
+        """Know what plugins keep, and land what they wrote."""
+        self.plugged.adopt_if(answer)
+        await land(answer.get("writes", ()), self.ctx.state)
+
+    def tell(self, hook: str, *arguments: Any) -> None:
+        """Tell the plugins, once this is kept."""
+        if hook in self.plugged.hooks and self.ctx.recorded() is None:
+            self.ctx.after(self.plugged.told(hook, self.moment(), *arguments))
+
+    def _asking(self, kind: Kind, about: dict[str, Any]) -> None:
+        """A tool asks something: who should know is told that it waits."""
+        if kind in FOR_PEOPLE or kind is Kind.TOOL:
+            known = {name: about[name] for name in ("prompt", "name", "args", "options") if about.get(name)}
+            self.tell("after_query", Query(0, "", kind=kind, **known))
+
+    def _keep_plugins(self) -> None:
+        """What the plugins keep goes with the turn, if it has changed."""
+        recorded = self.ctx.recorded()
+        if recorded is None and not self.plugged.plugins:
+            return
+        if recorded is not None:
+            kept = [node.content for node in recorded.nodes if node.kind is NodeKind.PLUGIN]
+        else:
+            kept = [state] if (state := self.plugged.unkept()) is not None else []
+        for state in kept:
+            self.add(Node("", None, NodeKind.PLUGIN, content=state))
+            self.plugged.noted(state)
+
+    @property
+    def effective(self) -> dict[str, JSON]:
+        """The options that hold now: those of the frame, and over them those of the turn."""
+        return over(self.options.of(self.graph.frame.id), self.turn_options)
+
+    # ---- the conversation
+
+    def add(self, node: Node, answers: dict[int, JSON] | None = None) -> Node:
+        """Add a node at the tip, under the next id."""
+        node = self._recorded(msgspec.structs.replace(node, id=f"{self.turn}.{self.ordinal}", parent=self.graph.tip))
+        self.ordinal += 1
+        frame = self.graph.frame
+        whole = self.graph.add(node, answers or {})
+        if whole.kind is NodeKind.FRAME:
+            self.options.opened(whole.id, frame.id)
+        self.ctx.note(node)
+        return whole
+
+    def _recorded(self, node: Node) -> Node:
+        """On replay, the node as it was kept: its words may have been others under an earlier version of the agent."""
+        recorded = self.ctx.recorded()
+        for known in recorded.nodes if recorded is not None else ():
+            if known.id == node.id and known.kind is node.kind and known.q is None and not _names(known.content):
+                return msgspec.structs.replace(known, parent=node.parent)
+        return node
+
+    def say(self, role: Role, q: int | None, content: JSON) -> None:
+        """Add a message. What is an answer of the journal is named there, not repeated."""
+        node = Node("", None, role=role, q=q, content=None if q is not None else content)
+        self.add(node, self.toolbox.answers if q is None else {q: content})
+        self.toolbox.answers.clear()
+
+    def give_up(self, why: str) -> None:
+        """Give every tool that was called a result: what it came to, if that is known, or that the turn was stopped.
+
+        Where plugins have a say in what the model is shown, it is shown nothing that they may not have seen.
+        """
+        last = self.graph.nodes[self.tip] if self.graph.tip is not None else None
+        if last is not None and last.role is Role.ASSISTANT:
+            calls = understood(last.content, "").calls
+            if calls:
+                shown = "before_result" not in self.hooks
+                self.say(Role.TOOL, None, [self.toolbox.given_up(call, why, shown=shown) for call in calls])
+
+    @property
+    def tip(self) -> str:
+        assert self.graph.tip is not None
+        return self.graph.tip
+
+    @property
+    def words(self) -> str:
+        """What was said last."""
+        said = [node for node in self.graph.path(self.graph.tip) if node.role is Role.ASSISTANT]
+        return text(said[-1].content) if said else ""
+
+
+def _names(content: JSON) -> bool:
+    """Whether what was said names answers of the journal."""
+    return isinstance(content, list) and any(isinstance(block, dict) and "q" in block for block in content)

@@ -1,0 +1,197 @@
+"""Skills: folders with a `SKILL.md`, which a model is told of in a line each and reads when it needs one.
+
+    ---
+    name: refunds
+    description: How to refund an order. Read it before any refund.
+    ---
+    First look up the order. …
+
+Rules
+  1. What is no skill is refused when the agent is made, not when a model asks for it.
+  2. The model is told names and descriptions; it reads the rest with the tool `skill`, a file at a time.
+  3. Nothing outside the folder can be read: no absolute paths, no `..`, no links, only plain files of text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import msgspec
+
+from everhold.core.tool import Window
+from everhold.errors import AnswerFailed, BadSkill
+from everhold.ports.tool import Tool
+
+MAIN: Final = "SKILL.md"
+#: Bytes of a file that can be read, and files that are listed.
+LARGEST: Final = 256 * 1024
+LISTED: Final = 200
+_NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_KEY: Final = re.compile(r"([A-Za-z][\w-]*)\s*:(?:\s+(.*)|\s*)")
+_SHOWN: Final = Window(size=64 * 1024, lines=2_000)
+
+
+class Skill(msgspec.Struct, frozen=True):
+    """A skill that was found: what the model is told of it, and where it is."""
+
+    name: str
+    description: str
+    folder: Path
+
+
+def skills_of(given: Sequence[str | Path]) -> tuple[Skill, ...]:
+    """The skills in these folders: each is a skill itself, or holds some. Raises `BadSkill`."""
+    found: dict[str, Skill] = {}
+    for folder in map(Path, given):
+        for skill in _found(folder):
+            if skill.name in found:
+                raise BadSkill(str(skill.folder), f"{found[skill.name].folder} has the same name")
+            found[skill.name] = skill
+    return tuple(found.values())
+
+
+def told(instructions: str, skills: Sequence[Skill]) -> str:
+    """Instructions with a list of the skills."""
+    if not skills:
+        return instructions
+    lines = [f"- {skill.name}: {skill.description}" for skill in skills]
+    listed = "Skills you can read with the tool `skill`, before you do what they are about:\n" + "\n".join(lines)
+    return f"{instructions}\n\n{listed}".strip()
+
+
+def skill_tool(skills: Sequence[Skill]) -> Tool:
+    """The tool with which a model reads them."""
+    known = {skill.name: skill for skill in skills}
+
+    def skill(name: str, file: str = MAIN) -> str:
+        """Read a skill, or a file that belongs to it.
+
+        Args:
+            name: of the skill
+            file: a path inside the skill's folder
+        """
+        if name not in known:
+            raise AnswerFailed(f"there is no skill {name!r}; the skills are: {', '.join(known)}", "unknown_skill")
+        return read(known[name], file)
+
+    return Tool(skill, read_only=True, output=_SHOWN)
+
+
+def read(skill: Skill, file: str) -> str:
+    """A file of a skill; SKILL.md without its front matter, and with a list of the other files."""
+    try:
+        text = _text(skill.folder, file)
+    except (OSError, ValueError) as error:
+        raise AnswerFailed(f"{file!r} of the skill {skill.name!r} cannot be read: {_why(error)}", "bad_file") from None
+    if PurePosixPath(file) != PurePosixPath(MAIN):
+        return text
+    others = _others(skill.folder)
+    listed = "\n\nFiles of this skill: " + ", ".join(others) if others else ""
+    return _parts(text)[1].strip() + listed
+
+
+# ---- finding
+
+
+def _found(folder: Path) -> list[Skill]:
+    if (folder / MAIN).is_file():
+        return [_skill(folder)]
+    if not folder.is_dir():
+        raise BadSkill(str(folder), "there is no such folder")
+    inside = sorted(one for one in folder.iterdir() if (one / MAIN).is_file())
+    if not inside:
+        raise BadSkill(str(folder), f"there is no {MAIN} in it, or in a folder of it")
+    return [_skill(one) for one in inside]
+
+
+def _skill(folder: Path) -> Skill:
+    home = folder.resolve()
+    try:
+        front = _parts(_text(home, MAIN))[0]
+    except (OSError, ValueError) as error:
+        raise BadSkill(str(folder), _why(error)) from None
+    name, description = front.get("name", ""), " ".join(front.get("description", "").split())
+    if not _NAME.fullmatch(name) or len(name) > 64:
+        raise BadSkill(str(folder), f"name should be 1 to 64 of a-z, 0-9 and single hyphens, got {name!r}")
+    if name != home.name:
+        raise BadSkill(str(folder), f"its name is {name!r}, its folder's is {home.name!r}")
+    if not 0 < len(description) <= 1024:
+        raise BadSkill(str(folder), f"description should have 1 to 1024 characters, has {len(description)}")
+    return Skill(name, description, home)
+
+
+def _parts(text: str) -> tuple[dict[str, str], str]:
+    """The front matter by key, and what follows it; raises ValueError if there is none."""
+    lines = text.removeprefix("\ufeff").splitlines()
+    if not lines or lines[0].rstrip() != "---":
+        raise ValueError("it does not begin with a line of ---")
+    end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    if end is None:
+        raise ValueError("its front matter has no end")
+    found: dict[str, list[str]] = {}
+    key = ""
+    for line in lines[1:end]:
+        named = _KEY.fullmatch(line.rstrip())
+        if named is not None:
+            key = named[1].lower()
+            found[key] = [] if (named[2] or "").strip() in ("|", ">", "|-", ">-", "") else [_bare(named[2].strip())]
+        elif key and line.startswith((" ", "\t")):
+            found[key].append(line.strip())
+        elif line.strip() and not line.startswith("#"):
+            raise ValueError(f"{line.strip()!r} in its front matter is neither a key nor a part of one")
+    return {key: "\n".join(rows) for key, rows in found.items()}, "\n".join(lines[end + 1 :])
+
+
+def _bare(value: str) -> str:
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
+
+
+# ---- reading, inside the folder only
+
+
+def _text(folder: Path, file: str) -> str:
+    """A file of text; each part of the way is opened by itself, so that no link leads outside."""
+    parts = PurePosixPath(file).parts
+    if not parts or file.startswith("/") or "\\" in file or "\0" in file or ".." in parts:
+        raise ValueError("it should be a path inside the skill's folder")
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in parts[:-1]:
+            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+            os.close(place)
+            place = below
+        opened = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
+    finally:
+        os.close(place)
+    with os.fdopen(opened, "rb") as stream:
+        about = os.fstat(stream.fileno())
+        if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
+            raise ValueError("it is not a plain file")
+        data = stream.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise ValueError(f"it has more than {LARGEST:,} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ValueError("it is not text") from None
+
+
+def _others(folder: Path) -> list[str]:
+    found: list[str] = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(one for one in folders if not one.startswith("."))
+        inside = (Path(place, one) for one in sorted(files) if not one.startswith("."))
+        found += [one.relative_to(folder).as_posix() for one in inside if not one.is_symlink()]
+    found.remove(MAIN)
+    return found[:LISTED]
+
+
+def _why(error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    return (error.strerror or "it is no plain file") if isinstance(error, OSError) else str(error)

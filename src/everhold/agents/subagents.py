@@ -1,0 +1,180 @@
+"""Subagents: other agents that a model may give a task to, each in a child session of its own.
+
+    agent = Agent("…", subagents=[subagent(finder, name="finder", description="Finds papers.")])
+
+Rules
+  1. A child is a session of the agent at the top, which names the way down to it: whoever finds the top agent can go
+     on with every child, and an agent that is only a subagent needs no name of its own in its module.
+  2. Model, policies and plugins flow down; instructions, tools (also those of plugins), skills and subagents do not.
+     A plugin of the name of one above takes its place; policies only become more.
+  3. In one turn of the top agent at most `DELEGATIONS` children are begun in the whole tree, at most `DEPTH` deep.
+  4. A child that fails is an error that the model sees. A child ends when the turn that waits for it is cancelled.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from everhold.agents.builtin_tools import Box, Inner
+from everhold.agents.tool_policy import inherited
+from everhold.core.codec import JSON
+from everhold.core.tool import Wanted
+from everhold.errors import AnswerFailed, BadArguments, ChildFailed
+
+if TYPE_CHECKING:
+    from everhold.agents.agent import Agent
+
+TASK: Final = "task"
+#: How deep a tree of agents may be, and how many children one turn of its top may begin.
+DEPTH: Final = 5
+DELEGATIONS: Final = 64
+#: What a child says that says nothing.
+SILENT: Final = "(subagent returned no text)"
+#: Where the trees are counted.
+_COUNTED: Final = "everhold-delegations"
+_SCHEMA: Final[dict[str, JSON]] = {
+    "type": "object",
+    "properties": {
+        "agent": {"type": "string", "description": "which agent"},
+        "prompt": {"type": "string", "description": "the task, with everything that the agent has to know"},
+    },
+    "required": ["agent", "prompt"],
+    "additionalProperties": False,
+}
+
+
+class Subagent(msgspec.Struct, frozen=True):
+    """An agent, as the one above it knows it."""
+
+    agent: Any
+    name: str
+    description: str = ""
+
+
+def subagent(agent: Agent, *, name: str, description: str = "") -> Subagent:
+    """An agent that another may give tasks to, under a name and with a description that the model is told."""
+    if not hasattr(agent, "instructions"):
+        raise BadArguments("subagent", f"{agent!r} is not an Agent")
+    if not name or not name.isprintable() or len(name) > 64:
+        raise BadArguments("subagent", f"a name has 1 to 64 printable characters, got {name!r}")
+    return Subagent(agent, name, description.strip())
+
+
+def subagents_of(given: Sequence[Any]) -> dict[str, Subagent]:
+    """Subagents by name: as `subagent` made them, or agents that have a name of their own."""
+    found: dict[str, Subagent] = {}
+    for one in given:
+        made = one if isinstance(one, Subagent) else subagent(one, name=_own_name(one))
+        if made.name in found:
+            raise BadArguments("subagents", f"there are two of the name {made.name!r}")
+        found[made.name] = made
+    return found
+
+
+class Within(msgspec.Struct, frozen=True):
+    """Where in a tree of agents a child stands."""
+
+    path: list[str]  # the names on the way down from the top
+    tree: str  # the session at the top, and its turn
+
+    @property
+    def depth(self) -> int:
+        return len(self.path)
+
+
+def descendant(top: Agent, path: Sequence[str]) -> Agent:
+    """The agent at the end of the way down, with everything that flows down; `AnswerFailed` if it is gone."""
+    found = top
+    for name in path:
+        known = found.subagents.get(name)
+        if known is None:
+            raise AnswerFailed(_undeclared(name, found.subagents), "unknown_subagent")
+        below: Agent = copy.copy(known.agent)
+        below.model = below.model or found.model
+        below.policy = inherited(below.policy, found.policy)
+        own = {plugin.name for plugin in below.plugins}
+        below.plugins = (*(plugin for plugin in found.plugins if plugin.name not in own), *below.plugins)
+        found = below
+    return found
+
+
+def settled(top: Agent, within: dict[str, JSON] | None) -> Agent:
+    """The agent of one session: the top one or one below it, with the tool that reaches those below."""
+    place = None if within is None else msgspec.convert(within, Within)
+    agent = top if place is None else descendant(top, place.path)
+    if not agent.subagents:
+        return agent
+    found = copy.copy(agent)
+    found.tools = (Task(top, agent, place), *agent.tools)
+    return found
+
+
+class Task(Inner):
+    """The tool `task` of one session."""
+
+    def __init__(self, top: Agent, agent: Agent, within: Within | None) -> None:
+        super().__init__(TASK, _described(agent.subagents), _SCHEMA)
+        self._top, self._known, self._within = top, agent.subagents, within
+        self._counted: str | None = None  # where the last delegation was counted
+
+    async def held(self, box: Box, wanted: Wanted) -> tuple[int | None, JSON]:
+        """Row 31: the child is born with the way down to it, and its effects have keys of its own."""
+        name, prompt = str(wanted.input["agent"]), str(wanted.input["prompt"])
+        if name not in self._known:
+            raise AnswerFailed(_undeclared(name, self._known), "unknown_subagent")
+        within = await self._below(box, name)
+        try:
+            q, said = await box.ctx.delegate(
+                self._top(task=prompt, within=msgspec.to_builtins(within)),
+                title=" ".join(f"{name}: {prompt}".split())[:80],
+                source=f"subagent:{name}",
+            )
+        except ChildFailed as error:
+            raise AnswerFailed(f"subagent {name!r} {error.state}: {error.error}", error.code) from None
+        finally:
+            box.spend(f"subagent:{name}", box.ctx.cost)
+        return (None, SILENT) if said in ("", None) else (q, said)
+
+    async def _below(self, box: Box, name: str) -> Within:
+        """Where the child will stand, if it may be begun: first the count, then the depth, which gives it back."""
+        above = self._within or Within([], f"{box.ctx.session_id}/{box.turn}")
+        depth, most = _agreed(box)
+        kept = box.ctx.state(_COUNTED)
+        if self._within is None and self._counted not in (None, above.tree):
+            await kept.delete(str(self._counted))  # of a turn that has settled
+        self._counted = above.tree
+        if await kept.incr(above.tree) > most:
+            await kept.incr(above.tree, -1)
+            raise AnswerFailed(f"delegation budget exhausted ({most} delegations)", "delegation_budget")
+        if above.depth >= depth:
+            await kept.incr(above.tree, -1)
+            words = f"delegation depth exceeded (depth {above.depth} >= max_depth {depth})"
+            raise AnswerFailed(words, "delegation_depth")
+        return Within([*above.path, name], above.tree)
+
+
+def _agreed(box: Box) -> list[int]:
+    """The limits, as they were when this was first decided."""
+    found: list[int] = box.ctx.fact("subagents", [DEPTH, DELEGATIONS], [5, 64])
+    return found
+
+
+def _described(known: dict[str, Subagent]) -> str:
+    lines = [f"- {one.name}: {one.description or '(no description)'}" for one in known.values()]
+    listed = "\n".join(lines) or "(none)"
+    return f"Give a task to another agent, and receive what it came to. It knows only what you tell it.\n{listed}"
+
+
+def _undeclared(name: str, known: dict[str, Subagent]) -> str:
+    return f'subagent not declared: "{name}" (known: {", ".join(known) or "none"})'
+
+
+def _own_name(one: Any) -> str:
+    name = getattr(one, "_name", None)
+    if name is None:
+        raise BadArguments("subagents", "an agent without a name needs one: subagent(agent, name=…)")
+    return str(name)

@@ -1,0 +1,164 @@
+"""Which tools a model is offered: all of an agent's, without those that are hidden, with those that are added.
+
+Where there are many, the model is told of a few and of a tool that finds the others. What it found stays offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from everhold.agents.builtin_tools import Box, Inner
+from everhold.core.codec import JSON
+from everhold.core.tool import Wanted
+from everhold.core.tool_catalog import Catalog, Surface
+from everhold.core.tool_registry import Manifest
+from everhold.errors import BadArguments
+from everhold.ports.tool import Tool
+
+#: More tools than this are searched, unless the agent says otherwise.
+MANY: Final = 40
+SEARCH: Final = "search_tools"
+
+
+class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The option `tools`: names that are hidden, and names of the agent's extra tools that are added.
+
+    With `only_extra` nothing but the extra tools is offered.
+    """
+
+    hidden: list[str] = []
+    extra: list[str] = []
+    only_extra: bool = False
+
+
+class Shelf:
+    """Brings some tools."""
+
+    def __init__(self, tools: Sequence[Tool] = ()) -> None:
+        self._manifests: list[Manifest] = []
+        self.put(tools)
+
+    def put(self, tools: Sequence[Tool]) -> None:
+        """Bring these, in the place of those before."""
+        specs: list[Any] = [one.spec() for one in tools]
+        self._manifests = [Manifest(one["name"], one["name"], one["description"], one["input_schema"]) for one in specs]
+
+    def manifests(self) -> Sequence[Manifest]:
+        return self._manifests
+
+
+class Offer:
+    """What is offered now."""
+
+    def __init__(self, tools: Sequence[Tool], extra: Sequence[Tool] = (), many: int = MANY) -> None:
+        self._tools = {one.name: one for one in tools}
+        self._extra = {one.name: (one, Shelf([one])) for one in extra}
+        self._added: list[str] = []  # names of the extra tools that are offered
+        self._pinned = [one.name for one in (*tools, *extra) if one.pinned]
+        self._many = many
+        self._own = dict(self._tools)
+        self._sources = Shelf()
+        self._surface = Surface({"agent": Shelf(tools), "sources": self._sources})
+        self._given: JSON = None  # the option that holds now
+        self._plugins = ""  # the fingerprint of the plugins
+        self._now = self._surface.catalog()
+        self._found: dict[str, None] = {}
+        self._search = Search(self)
+
+    def also(self, tools: Sequence[Tool]) -> None:
+        """Offer what sources bring, in the place of what they brought before; the agent's own names stay its own."""
+        brought = {one.name: one for one in tools if one.name not in self._own}
+        self._tools = {**self._own, **brought}
+        self._sources.put(list(brought.values()))
+        self._surface.refresh()
+        self._now = self._surface.catalog(self._plugins)
+
+    def access(self, given: JSON, plugins: str = "") -> None:
+        """Take the option `tools` into account, and the fingerprint of the plugins.
+
+        Raises `BadArguments` for what is no such option, and changes nothing.
+        """
+        if (given, plugins) == (self._given, self._plugins):  # as nearly always: nothing is put together again
+            return
+        wanted = access_of(given)
+        unknown = [name for name in wanted.extra if name not in self._extra]
+        if unknown:
+            known = ", ".join(sorted(self._extra)) or "none"
+            raise BadArguments("tools", f"there is no extra tool {unknown[0]!r}; the extra tools are: {known}")
+        self._surface.lay_over(
+            [self._extra[name][1] for name in wanted.extra],
+            include_base=not wanted.only_extra,
+            hidden=wanted.hidden,
+        )
+        self._added, self._given, self._plugins = wanted.extra, given, plugins
+        self._now = self._surface.catalog(plugins)
+
+    @property
+    def catalog(self) -> Catalog:
+        """All that may be called."""
+        return self._now
+
+    @property
+    def searched(self) -> bool:
+        return len(self.catalog.tools) > self._many
+
+    @property
+    def specs(self) -> list[JSON]:
+        """What the model is told."""
+        if not self.searched:
+            return list(self.catalog.specs)
+        names = self.catalog.names
+        told = [names[name] for name in dict.fromkeys([*self._pinned, *self._found]) if name in names]
+        return [self._search.spec(), *(one.spec() for one in told)]
+
+    def tool(self, name: str) -> Tool | None:
+        """The tool of that name, if it is offered."""
+        if name in self.catalog.names:
+            return self._extra[name][0] if name in self._added else self._tools[name]
+        return self._search if name == SEARCH and self.searched else None
+
+    @property
+    def names(self) -> list[str]:
+        """The names that the model was told."""
+        return sorted(str(spec["name"]) for spec in self.specs)
+
+    def find(self, words: str) -> list[Manifest]:
+        """Look for tools; what is found is offered from now on, and of much that was found the latest."""
+        found = self.catalog.found(words)
+        for one in found:
+            self._found.pop(one.name, None)
+            self._found[one.name] = None
+        for name in list(self._found)[: -max(self._many, len(found))]:
+            del self._found[name]
+        return found
+
+
+class Search(Inner):
+    """Finds tools among many."""
+
+    def __init__(self, offer: Offer) -> None:
+        words = {"type": "string", "description": "what the tool should do"}
+        schema = {
+            "type": "object",
+            "properties": {"words": words},
+            "required": ["words"],
+            "additionalProperties": False,
+        }
+        super().__init__(SEARCH, "Find tools that are not listed here. Those found can be called next.", schema)
+        self._offer = offer
+
+    async def held(self, box: Box, wanted: Wanted) -> tuple[int | None, JSON]:
+        found = self._offer.find(str(wanted.input["words"]))
+        told: Any = [{"name": one.name, "description": one.description} for one in found]
+        return None, told or "No tool was found. Use other words."
+
+
+def access_of(given: JSON) -> Access:
+    """The option `tools` as it was given; raises `BadArguments`."""
+    try:
+        return msgspec.convert({} if given is None else given, Access)
+    except msgspec.ValidationError as error:
+        raise BadArguments("tools", str(error)) from None

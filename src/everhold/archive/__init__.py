@@ -1,0 +1,1 @@
+"""History, export, import, checks and retention of stored sessions."""

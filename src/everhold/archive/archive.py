@@ -1,0 +1,384 @@
+"""What one does with sessions beside running them: look into them, move them, check them, let them go.
+
+`Archive` is the part of `Runtime` that needs its store and its clock, and no program; `check` hands the work to a
+process of its own, `everhold.archive.check_process`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import secrets
+import sys
+import tempfile
+from asyncio.subprocess import PIPE
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from everhold.archive import redact as redaction
+from everhold.archive import transfer
+from everhold.archive.auto_retention import Keeper
+from everhold.archive.check import Checked, Report
+from everhold.archive.export_format import Header
+from everhold.archive.retention import Plan, Swept, plan_ages, sweep
+from everhold.archive.retention_settings import retention
+from everhold.archive.transfer import Exported, File, Imported
+from everhold.core.codec import JSON
+from everhold.core.session import Birth, SessionId, State
+from everhold.core.status import PendingFilter, snapshot, snapshots
+from everhold.engine import session_view
+from everhold.engine.arguments import UNSET, seconds_of
+from everhold.engine.session_lookup import meant
+from everhold.engine.session_view import Step
+from everhold.errors import BadArguments, BadSetting, EverholdError, StoreUnavailable, leaves
+from everhold.packages.settings import Settings
+from everhold.ports.program import Clock
+from everhold.ports.store import Filter, Problem, Progress, Reclaimed, Store
+
+_LIVE = (State.RUNNING, State.PAUSED)
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What `everhold.archive.check_process` is asked to look at; it reads one from its standard input."""
+
+    database: str = ""  # the path of an SQLite file
+    file: str = ""  # an exported file
+    sessions: list[str] | None = None
+    state: list[State] = []
+    program: str | None = None
+    labels: dict[str, str] = {}
+    programs: list[str] = []  # of the settings
+    #: Folders of Lua packages: the project's, and the user's.
+    packages: list[list[str]] = msgspec.field(default_factory=lambda: [[], []])
+    root: str = ""
+    path: list[str] = []  # where modules are looked for here
+
+
+class Archive:
+    """The verbs of `Runtime` that look, move, check and let go."""
+
+    store: Store
+    clock: Clock
+    _settings: Settings | None
+
+    # ---- look into
+
+    async def find(self, name: str) -> SessionId:
+        """The session that is meant by its id, by the beginning of it, by its key, or by "@last", the newest."""
+        return await meant(self.store, name, self._settings.shown if self._settings is not None else self.store.where)
+
+    async def steps(self, session_id: str) -> list[Step]:
+        """The journal of a session: each step with what was handed to the program and what it asked in return."""
+        return [session_view.step(delivery) for delivery in (await self.store.load(session_id)).deliveries]
+
+    async def transcript(self, session_id: str) -> list[dict[str, JSON]]:
+        """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null where there is none)."""
+        return session_view.transcript((await self.store.load(session_id)).deliveries)
+
+    async def snapshot(
+        self,
+        session_id: str | None = None,
+        *,
+        pending_filter: Any = UNSET,
+        include_history: bool = False,
+        limit: int = 100,
+    ) -> dict[str, JSON]:
+        """A session at this moment as plain JSON; without an id, those that live and then those that have ended.
+
+        `pending_filter` shows the open questions: "meta", "preview", "full", or an object that says what of them.
+        """
+        pending = PendingFilter.read(pending_filter)
+        now = self.clock.now()
+        if session_id is not None:
+            record = await self.store.load(session_id)
+            return snapshot(session_view.facts(record, now, history=include_history), pending)
+        rows = await self.store.list(Filter(state=_LIVE, limit=limit))
+        ended = tuple(state for state in State if state not in _LIVE)
+        rows += await self.store.list(Filter(state=ended, limit=limit - len(rows))) if len(rows) < limit else []
+        records = [await self.store.load(row.birth.id) for row in rows]
+        return snapshots([session_view.facts(record, now, history=include_history) for record in records], pending)
+
+    # ---- move
+
+    async def export(
+        self,
+        file: File,
+        sessions: str | Iterable[str] | None = None,
+        *,
+        state: str | Sequence[str] | None = None,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        values: bool = False,
+        redact: bool | Collection[str] = False,
+        progress: Progress | None = None,
+    ) -> Exported:
+        """Write sessions and their children to a file: a path, or one opened in binary mode.
+
+        Without `sessions`, all that fit. `values` adds the durable values of namespaces they have used; `redact`
+        replaces texts by placeholders of the same length: such a file can be checked, and not imported. True: all
+        texts, arguments of programs included; to keep some, name the others ("prompts", "answers", "notes",
+        "arguments"). `progress` is told how much is done, and of how much.
+        """
+        ids, wanted = _chosen(sessions, state, program, labels)
+        births = await transfer.chosen(self.store, ids, wanted)
+        return await self._export(file, births, values, redaction.parts(redact), progress)
+
+    async def import_(self, file: File, *, existing: str = "refuse", progress: Progress | None = None) -> Imported:
+        """Take in the sessions of an exported file; they go on here.
+
+        Raises `BadExport`, `KeyConflict` or `SessionExists` before anything changes; `existing="skip"` leaves those
+        that are here already as they are.
+        """
+        return await self._taken_in(transfer.import_(self.store, file, existing=existing, progress=progress))
+
+    async def _taken_in(self, importing: Coroutine[Any, Any, Imported]) -> Imported:
+        """Import sessions, which may have something to do then."""
+        return await importing
+
+    async def _export(
+        self,
+        file: File,
+        births: Iterable[Birth],
+        values: bool = False,
+        parts: Collection[str] = (),
+        progress: Progress | None = None,
+    ) -> Exported:
+        header = Header(version=version(), written_at=self.clock.now(), redacted=list(parts))
+        return await transfer.export(self.store, file, births, header=header, values=values, progress=progress)
+
+    # ---- check
+
+    async def check(
+        self,
+        sessions: str | Iterable[str] | None = None,
+        *,
+        file: str | PathLike[str] | None = None,
+        state: str | Sequence[str] | None = ("running", "paused"),
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> Report:
+        """Replay sessions under the code on disk, in a fresh process, without effects; nothing is changed.
+
+        Looks at all that run or wait, at those named, or at those of an exported `file`.
+        """
+        ids, wanted = _chosen(sessions, None if sessions is not None else state, program, labels)
+        found = self._settings
+        request = Wanted(
+            sessions=ids,
+            state=list(wanted.state),
+            program=wanted.program,
+            labels=wanted.labels,
+            programs=list(found.programs) if found is not None else [],
+            packages=found.folders.plain if found is not None else [[], []],
+            root=str(found.root) if found is not None else "",
+            path=[str(Path(entry).resolve()) for entry in sys.path],
+        )
+        if file is not None:
+            return await _checked(msgspec.structs.replace(request, file=str(Path(file).resolve())), str(file), progress)
+        path = found.path if found is not None else getattr(self.store, "path", None)
+        if path is not None:
+            source = found.shown if found is not None else self.store.where
+            request = msgspec.structs.replace(request, database=str(Path(path).resolve()))
+            return await _checked(request, source, progress)
+        return await self._check_copy(request, ids, wanted, progress)
+
+    async def _check_copy(
+        self, request: Wanted, ids: list[str] | None, wanted: Filter, progress: Progress | None
+    ) -> Report:
+        """Check sessions of a store that another process cannot open."""
+        births = await transfer.chosen(self.store, ids, wanted)
+        with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
+            copy = Path(folder) / "sessions.jsonl"
+            await self._export(copy, births)
+            request = msgspec.structs.replace(request, file=str(copy), sessions=[birth.id for birth in births])
+            return await _checked(request, self.store.where, progress)
+
+    # ---- let go
+
+    async def sweep(
+        self,
+        states: str | Iterable[str] = (),
+        *,
+        older_than: float | Mapping[str, float] | None = None,
+        keep_last: int | None = None,
+        per_program: bool = False,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        intake: float | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Swept:
+        """Delete sessions that have ended (completed or cancelled, unless `states` says otherwise).
+
+        Say how long ago they last moved, in seconds, for all or by state (`{"completed": 2592000, "failed": …}`), or
+        how many of them, the newest, shall stay (`per_program`: of each program), or both; without either, the
+        settings say it. `intake` forgets, after so many seconds, what has ended in the intakes of the others. Raises
+        `SweepFailed`, with the report so far, if the store fails in the middle.
+        """
+        plan = self._plan(states, older_than, keep_last, per_program, program, labels, intake)
+        return await sweep(self.store, plan, self.clock.now(), dry_run=dry_run, progress=progress)
+
+    def _plan(
+        self,
+        states: str | Iterable[str],
+        older_than: float | Mapping[str, float] | None,
+        keep_last: int | None,
+        per_program: bool,
+        program: str | None,
+        labels: Mapping[str, str] | None,
+        intake: float | None,
+    ) -> Plan:
+        if keep_last is not None and keep_last < 0:
+            raise BadArguments("sweep", f"keep_last is {keep_last}")
+        seconds_of("intake", intake)
+        names = [states] if isinstance(states, str) else list(states)
+        if older_than is None and keep_last is None:
+            found = retention(self._settings)
+            if found is None or names:
+                raise BadArguments("sweep", "say older_than or keep_last; nothing is deleted unasked")
+            plan = found.plan
+            intake, per_program = plan.intake if intake is None else intake, per_program or plan.per_program
+            return msgspec.structs.replace(
+                plan, program=program, labels=dict(labels or {}), intake=intake, per_program=per_program
+            )
+        return Plan(
+            ages=plan_ages(names, older_than),
+            keep_last=keep_last or 0,
+            per_program=per_program,
+            program=program,
+            labels=dict(labels or {}),
+            intake=intake,
+        )
+
+    async def reclaim(self) -> Reclaimed:
+        """Remove what no session can read any more, such as bytes that a crash left behind; says what was removed."""
+        return await self.store.reclaim()
+
+    def _sweep_by_itself(self: Any) -> None:
+        """Sweep every so often, if the settings say so."""
+        found = retention(self._settings)
+        if found is not None and found.every is not None:
+            keeper = Keeper(self.store, self.clock, found.plan, found.every, self._dispatch.tasks)
+            self._reconciler.chores.append(keeper.see_to)
+
+    async def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """Look for gaps, dangling references and damage; an empty list means that all is well.
+
+        One with `warning` is not damage: something may be missing, as in a file copied without its write-ahead log.
+        """
+        return await self.store.verify(progress)
+
+
+def _chosen(
+    sessions: str | Iterable[str] | None,
+    state: str | Sequence[str] | None,
+    program: str | None,
+    labels: Mapping[str, str] | None,
+) -> tuple[list[str] | None, Filter]:
+    states = () if state is None else (state,) if isinstance(state, str) else tuple(state)
+    for name in states:
+        if name not in set(State):
+            raise BadSetting("state", f"{name!r} is none of {', '.join(State)}")
+    wanted = Filter(state=tuple(State(name) for name in states), program=program, labels=dict(labels or {}))
+    if sessions is None:
+        return None, wanted
+    if states or program is not None or labels:
+        raise BadArguments("sessions", "name sessions, or say which fit; not both")
+    return [sessions] if isinstance(sessions, str) else list(sessions), wanted
+
+
+async def _checked(request: Wanted, source: str, progress: Progress | None) -> Report:
+    """Let a process of its own do it, with another hash seed, so that what depends on it shows."""
+    seed = secrets.randbelow(2**32 - 2) + 1
+    if str(seed) == os.environ.get("PYTHONHASHSEED"):
+        seed += 1
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "everhold.archive.check_process",
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        limit=sys.maxsize,  # of a line
+    )
+    try:
+        said, complaint = await _conversed(process, msgspec.json.encode(request), progress)
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode != 0:
+        raise _told(said) or StoreUnavailable(source, _last_line(complaint) or f"it ended with {process.returncode}")
+    return _report(said, source, seed)
+
+
+async def _conversed(
+    process: asyncio.subprocess.Process, request: bytes, progress: Progress | None
+) -> tuple[list[bytes], bytes]:
+    """Hand over the request; returns the lines of the reply, and the complaint. Lines about progress are passed on."""
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    process.stdin.write(request)
+    process.stdin.close()
+    complaint = asyncio.ensure_future(process.stderr.read())
+    said: list[bytes] = []
+    try:
+        async for line in process.stdout:
+            if not line.startswith(b"["):
+                said.append(line)
+            elif progress is not None:
+                progress(*msgspec.json.decode(line, type=tuple[int, int]))
+        await process.wait()
+        return said, await complaint
+    finally:
+        complaint.cancel()
+
+
+def _told(said: list[bytes]) -> EverholdError | None:
+    """The error that the process met, if it is one of ours: its last line has the code and the facts of it."""
+    try:
+        told = msgspec.json.decode(said[-1], type=dict[str, Any])
+        leaf = next(leaf for leaf in leaves() if leaf.code == told["error"])
+        names = inspect.signature(leaf).parameters
+        return leaf(**{name: fact for name, fact in told["facts"].items() if name in names})
+    except (IndexError, KeyError, StopIteration, TypeError, msgspec.MsgspecError):
+        return None
+
+
+def _report(said: list[bytes], source: str, seed: int) -> Report:
+    """What `everhold.archive.check_process` wrote: a line for each session, after one for the file."""
+    first, *lines = said
+    redacted = msgspec.json.decode(first, type=dict[str, list[str]])["redacted"]
+    checked = [msgspec.json.decode(line, type=Checked) for line in lines]
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return Report(source, checked, redacted, python, seed)
+
+
+def _last_line(complaint: bytes) -> str:
+    lines = complaint.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+_found_version = ""
+
+
+def version() -> str:
+    """The version of everhold that runs here."""
+    global _found_version
+    if not _found_version:
+        from importlib.metadata import version as installed
+
+        try:
+            _found_version = installed("everhold")
+        except Exception:  # run from a folder that was not installed
+            _found_version = "0"
+    return _found_version
+
+
+__all__ = ["Archive", "Checked", "Exported", "File", "Imported", "Report", "Step", "Swept", "Wanted", "version"]

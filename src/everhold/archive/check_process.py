@@ -1,0 +1,155 @@
+"""The process that checks sessions: it reads a request and writes what came of each session.
+
+`Runtime.check` starts it fresh as `python -m everhold.archive.check_process`, with another hash seed than its own. The
+request is one JSON object on standard input (`Wanted` in `archive/archive.py`); the reply is JSON Lines on standard
+output: an object for each session, and before it an array that says how much is done, and of how much. What programs
+print while they are loaded or replayed goes to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from everhold.archive.archive import Wanted
+from everhold.archive.check import examine
+from everhold.archive.export_format import Carried, Reader
+from everhold.archive.transfer import pages, reading
+from everhold.core.journal import Delivery
+from everhold.core.session import Head
+from everhold.errors import EverholdError, UnknownSession
+from everhold.packages.find import find
+from everhold.packages.lua.folder import Folders
+from everhold.packages.program_hosts import Hosts
+from everhold.ports.interrupts import signals_are_told
+from everhold.ports.store import Effect, Filter, Record
+from everhold.stores.sqlite import SQLiteStore
+
+
+async def check(wanted: Wanted, write: Callable[[Any], None]) -> None:
+    """Check what is wanted; writes what is known of the source, then one line for each session."""
+    root = Path(wanted.root) if wanted.root else None
+    folders = Folders.read(wanted.packages)
+    host = Hosts(lambda ref, version: find(ref, version, programs=wanted.programs, root=root, folders=folders))
+    if wanted.file:
+        with reading(wanted.file) as (source, name):
+            reader = Reader(source, name)
+            redacted = reader.header.redacted
+            write({"redacted": redacted})
+            size = Path(wanted.file).stat().st_size
+            for record in _exported(reader, wanted):
+                write([reader.bytes, size])
+                write(examine(record, host, redacted=redacted))
+        return
+    store = SQLiteStore(wanted.database)
+    await store.open()
+    try:
+        write({"redacted": []})
+        ids = wanted.sessions if wanted.sessions is not None else await _fitting(store, wanted)
+        for done, session_id in enumerate(ids):
+            write([done, len(ids)])
+            try:
+                write(examine(await store.load(session_id), host))
+            except UnknownSession:
+                if wanted.sessions is not None:
+                    raise
+    finally:
+        await store.close()
+
+
+async def _fitting(store: SQLiteStore, wanted: Wanted) -> Sequence[str]:
+    """The ids of the sessions that fit; one of them may be deleted before it is its turn."""
+    fits = Filter(state=tuple(wanted.state), program=wanted.program, labels=wanted.labels)
+    return [row.birth.id async for row in pages(store, fits)]
+
+
+def _exported(reader: Reader, wanted: Wanted) -> Iterator[Record]:
+    """The sessions of a file that are wanted, each with all its deliveries."""
+    known: dict[str, list[Delivery]] = {}
+    left = None if wanted.sessions is None else set(wanted.sessions)
+    for item in reader:
+        if not isinstance(item, Carried):
+            continue
+        record = _record(item, known)
+        if item.opening.forked:
+            known[item.birth.id] = record.deliveries
+        if left is None:
+            if _fits(item, wanted):
+                yield record
+        elif named := {name for name in left if _means(name, item)}:
+            left -= named
+            yield record
+    for session_id in sorted(left or ()):
+        raise UnknownSession(session_id, wanted.file)
+
+
+def _means(name: str, item: Carried) -> bool:
+    """Whether a name means this session of a file: its id, the beginning of it, or its key."""
+    return name == item.birth.key or (name != "" and item.birth.id.startswith(name))
+
+
+def _record(item: Carried, known: dict[str, list[Delivery]]) -> Record:
+    birth, line = item.birth, item.head
+    deliveries = item.deliveries
+    if birth.origin is not None:
+        if birth.origin not in known:
+            raise UnknownSession(birth.origin, item.where)
+        deliveries = [*known[birth.origin][: birth.origin_n + 1], *deliveries]
+    head = Head(0, line.revision, line.state, line.n, 0, line.due_at, line.updated_at, line.metrics)
+    effects = [Effect(effect.q, "", effect.since) for effect in item.effects]
+    return Record(birth, head, deliveries, item.letters, effects)
+
+
+def _fits(item: Carried, wanted: Wanted) -> bool:
+    birth, program = item.birth, wanted.program
+    return (
+        (not wanted.state or item.head.state in wanted.state)
+        and (program is None or f":{birth.program}".endswith(f":{program}"))
+        and wanted.labels.items() <= birth.labels.items()
+    )
+
+
+def main() -> int:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends us: what programs raise is their own
+    signals_are_told()
+    wanted = msgspec.json.decode(sys.stdin.buffer.read(), type=Wanted)
+    with _apart() as out:
+        sys.path += [entry for entry in wanted.path if entry not in sys.path]
+        logging.getLogger("everhold").addHandler(logging.NullHandler())
+        try:
+            asyncio.run(check(wanted, lambda line: _write(out, line)))
+        except EverholdError as error:
+            _write(
+                out,
+                {
+                    "error": error.code,
+                    "facts": {k: v for k, v in vars(error).items() if isinstance(v, str | int | float)},
+                },
+            )
+            sys.stderr.write(f"{error}\n")
+            return 1
+    return 0
+
+
+def _apart() -> BinaryIO:
+    """Standard output for us alone; what programs write there goes to standard error."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return out
+
+
+def _write(out: BinaryIO, line: Any) -> None:
+    out.write(msgspec.json.encode(line) + b"\n")
+    out.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

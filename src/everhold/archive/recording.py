@@ -1,0 +1,292 @@
+"""A session as a test: what it was handed and what it asked, in a JSON file, and its program played against it.
+
+The file is for people too, in a review. Nothing is called and nobody is asked when it is played. A program that asks
+otherwise is shown the difference; `updated` accepts it, with the recorded answers wherever they still fit.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.journal import Delivery, Notes, Opened, Reply, fold, tape
+from everhold.core.metrics import Metrics
+from everhold.core.query import Answer, Query
+from everhold.core.session import Birth, Head, State
+from everhold.core.status import Outcome, Raised, Returned
+from everhold.engine.replay import replay
+from everhold.engine.step import RESTARTS
+from everhold.errors import BadExport, Diverged, Spinning
+from everhold.ports.program import Host
+from everhold.ports.store import Record
+
+#: Raised with every change that an older reader would misread, never reused.
+FORMAT: Final = 1
+_MARK: Final = "session for a test"
+
+
+class Tape(msgspec.Struct):
+    """One session: its birth and its deliveries, without what is of no concern to a test."""
+
+    birth: Birth
+    deliveries: list[Delivery]
+    everhold: str = _MARK
+    format: int = FORMAT
+
+    @classmethod
+    def of(cls, record: Record) -> Tape:
+        birth = record.birth
+        plain = Birth(
+            id=birth.id,
+            program=birth.program,
+            version=birth.version,
+            args=birth.args,
+            created_at=birth.created_at,
+            seeds=birth.seeds,
+            budget=birth.budget,
+        )
+        return cls(plain, [_told(delivery) for delivery in record.deliveries])
+
+    @classmethod
+    def read(cls, file: Path) -> Tape:
+        """Raises `BadExport`."""
+        try:
+            found = msgspec.json.decode(file.read_bytes(), type=cls)
+        except OSError as error:
+            raise BadExport(str(file), str(error.strerror)) from None
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise BadExport(str(file), str(error)) from None
+        if found.everhold != _MARK or found.format > FORMAT or not found.deliveries:
+            raise BadExport(str(file), f"it is no session for a test of format {FORMAT}")
+        program = _seen_from(found.birth.program, file)
+        return cls(msgspec.structs.replace(found.birth, program=program), found.deliveries)
+
+    def write(self, file: Path) -> None:
+        """Write it for people too: indented, and with the program's path from where the file is."""
+        birth = msgspec.structs.replace(self.birth, program=_relative(self.birth.program, file))
+        text = msgspec.json.format(msgspec.json.encode(Tape(birth, self.deliveries)), indent=1)
+        file.write_bytes(text + b"\n")
+
+    def record(self) -> Record:
+        """As a store would hold it."""
+        last = self.deliveries[-1]
+        head = Head(0, 0, State.PAUSED, last.n, 0, None, last.at, Metrics())
+        return Record(self.birth, head, self.deliveries, [], [])
+
+    def difference(self, host: Host) -> str:
+        """What the program asks and returns otherwise now, as a diff; nothing if all is the same."""
+        replies, parted = _replies(self.record(), host)
+        was: list[str] = []
+        now: list[str] = []
+        for step, reply in zip(tape(self.deliveries), replies, strict=False):
+            given = list(_given(step.given))
+            known = {query.q for query in reply.asked}
+            retried = step.given is not step.reply  # which lists what was open before it, too
+            asked = [query for query in step.reply.asked if not retried or query.q in known]
+            notes = step.reply.notes
+            was += [*given, *_said(asked, notes.outcome if notes is not None else None, notes)]
+            now += [*given, *_said(reply.asked, reply.outcome, reply.notes)]
+        if was == now:
+            return parted
+        lines = difflib.unified_diff(was, now, "recorded", "now", n=6, lineterm="")
+        return "\n".join([*([parted] if parted else []), *lines])
+
+    def updated(self, host: Host) -> Tape:
+        """The session as it would be now: each answer goes to the question that it was given to, if that is asked."""
+        return Tape(self.birth, _Retold(self, host).deliveries())
+
+
+def _told(delivery: Delivery) -> Delivery:
+    """A delivery without logs, progress and the frames of a traceback, which change with every edit."""
+    answers = [msgspec.structs.replace(answer, by=None) for answer in delivery.answers]
+    notes = delivery.notes
+    if notes is not None:
+        outcome = notes.outcome
+        if isinstance(outcome, Raised):
+            outcome = msgspec.structs.replace(outcome, traceback="")
+        notes = msgspec.structs.replace(notes, log=[], progress=None, record={}, outcome=outcome)
+    return Delivery(delivery.n, delivery.at, answers, delivery.asked, None if notes == Notes() else notes)
+
+
+def _relative(ref: str, file: Path) -> str:
+    place, colon, name = ref.rpartition(":")
+    if not place.endswith(".py"):
+        return ref
+    return f"{Path(os.path.relpath(place, file.resolve().parent)).as_posix()}{colon}{name}"
+
+
+def _seen_from(ref: str, file: Path) -> str:
+    place, colon, name = ref.rpartition(":")
+    return f"{(file.resolve().parent / place).resolve()}{colon}{name}" if place.endswith(".py") else ref
+
+
+# ---- what differs
+
+
+class Overhearing:
+    """A host whose executions note every reply, also the one that differs."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.replies: list[Reply] = []
+
+    def begin(self, birth: Birth, meter: Metrics) -> Any:
+        return self._overheard(self._host.begin(birth, meter))
+
+    def _overheard(self, execution: Any) -> Any:
+        advance, again = execution.advance, getattr(execution, "again", None)
+
+        def overheard(*args: Any) -> Reply:
+            self.replies.append(self.hear(advance, args))
+            return self.replies[-1]
+
+        execution.advance = overheard
+        if again is not None:
+            execution.again = lambda *args: self._overheard(again(*args))
+        return execution
+
+    def hear(self, advance: Any, args: tuple[Any, ...]) -> Reply:
+        return advance(*args)  # type: ignore[no-any-return]
+
+
+def _replies(record: Record, host: Host) -> tuple[list[Reply], str]:
+    """What the program says at each step, and where it parts from what is recorded."""
+    overhearing = Overhearing(host)
+    try:
+        for _ in replay(record, overhearing):
+            pass
+    except Diverged as error:
+        return overhearing.replies, f"step {error.step}: it asked {error.recorded}, and now asks {error.asked}"
+    return overhearing.replies, ""
+
+
+def _given(delivery: Delivery) -> Iterator[str]:
+    yield f"step {delivery.n}"
+    for answer in delivery.answers:
+        said = _text(answer.value) if answer.error is None else f"error: {answer.error.get('message', '')}"
+        yield from _folded(f"  {answer.id} ← ", said)
+    notes = delivery.notes
+    if notes is not None and notes.fired:
+        yield "  time passes"
+    if notes is not None and notes.cancel is not None:
+        yield f"  cancelled: {notes.cancel}"
+
+
+def _said(asked: Iterable[Query], outcome: Outcome | None, notes: Notes | None) -> Iterator[str]:
+    """What a program said, one fact a line."""
+    if notes is not None and notes.restart is not None:
+        yield from _folded("  begins again with ", notes.restart.args)
+    for query in asked if outcome is None else ():
+        yield f"  {query.id} {query.kind} at {query.key}"
+        for field in _WORDS:
+            value = getattr(query, field)
+            if value != _USUAL[field]:
+                yield from _folded(f"    {field}: ", value)
+    match outcome:
+        case Returned(value=value):
+            yield from _folded("  returns ", value)
+        case Raised(error=error):
+            yield from _folded("  fails: ", error)
+        case None:
+            pass
+        case _:
+            yield "  is cancelled"
+
+
+_USUAL: Final = dict(zip(Query.__struct_fields__[2:], Query.__struct_defaults__, strict=True))
+_WORDS: Final = ("prompt", "name", "args", "messages", "system", "options", "schema", "max_tokens", "to", "default")
+
+
+def _folded(label: str, value: JSON) -> Iterator[str]:
+    first, *rest = _text(value).split("\n")
+    yield label + first
+    yield from (" " * len(label) + line for line in rest)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
+
+
+# ---- accepting it
+
+
+class _Retold:
+    """A session told once more, with the answers of before."""
+
+    def __init__(self, told: Tape, host: Host) -> None:
+        self._steps = list(tape(told.deliveries))
+        self._queries = {query.q: query for step in told.deliveries for query in step.asked}
+        self._execution: Any = host.begin(told.birth, Metrics())
+        self._opened: dict[int, Opened] = {}
+        self._left: list[Answer] = []
+        self._done: list[Delivery] = []
+        self._unbegun = True  # the first delivery brings nothing, nor does the one after a restart
+        self._restarts = 0  # in a row
+        self._ended = False
+
+    def deliveries(self) -> list[Delivery]:
+        try:
+            for step in self._steps:
+                self._left += step.given.answers
+                self._hand(step.given.at, step.given.notes or Notes())
+            while self._hand(self._steps[-1].given.at, Notes()):
+                pass
+            return self._done
+        finally:
+            self._execution.drop()
+
+    def _hand(self, at: float, notes: Notes) -> bool:
+        """Hand over what fits now; returns whether there was anything."""
+        answers = self._fitting()
+        fired, cancel = notes.fired, notes.cancel
+        if self._ended or not (self._unbegun or answers or fired or cancel is not None):
+            return False
+        n, self._unbegun = len(self._done), False
+        with self._execution.entered():
+            reply: Reply = self._execution.advance(n, at, answers, fired, cancel)
+        noted = reply.notes or Notes()
+        said = Notes(
+            fired=fired,
+            cancel=cancel,
+            withdrawn=reply.withdrawn,
+            versions=noted.versions,
+            outcome=reply.outcome,
+            restart=noted.restart,
+        )
+        delivery = _told(Delivery(n, at, answers, [] if reply.outcome is not None else reply.asked, said))
+        fold(self._opened, delivery)
+        self._done.append(delivery)
+        self._ended = reply.outcome is not None
+        self._restarts = 0 if noted.restart is None else self._restarts + 1
+        if noted.restart is not None:
+            if self._restarts > RESTARTS:
+                raise Spinning(f"{RESTARTS} restarts")
+            self._execution = self._execution.again(noted.restart, Metrics())
+            self._unbegun = True
+        return True
+
+    def _fitting(self) -> list[Answer]:
+        """The answers whose questions are open now, under the numbers that these have now."""
+        fitting: list[Answer] = []
+        kept: list[Answer] = []
+        for answer in self._left:
+            query = self._match(self._queries[answer.q], {one.q for one in fitting})
+            if query is None:
+                kept.append(answer)
+            else:
+                fitting.append(msgspec.structs.replace(answer, q=query.q))
+        self._left = kept
+        return fitting
+
+    def _match(self, old: Query, taken: set[int]) -> Query | None:
+        """The open question that is meant: the one with the same words, else the one at the same place."""
+        alike = [one.query for q, one in self._opened.items() if q not in taken and one.query.kind is old.kind]
+        worded = [new for new in alike if (new.prompt, new.name, new.messages) == (old.prompt, old.name, old.messages)]
+        placed = [new for new in alike if new.key == old.key]
+        return next(iter(worded + placed), None)

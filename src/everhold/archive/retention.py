@@ -1,0 +1,277 @@
+"""Letting go of sessions that have ended: only when asked, and never of what anybody still needs.
+
+Rules
+  1. Only sessions that have ended are deleted. A failed one can be retried, so it goes only if it is named.
+  2. What a fork shares is kept by the store, hidden, as long as the fork is there.
+  3. A child stays while its parent may still ask for its end: as long as that runs, waits, or can be retried. A parent
+     stays while one of its children lives.
+  4. A session stays while something waits to enter it, and while a schedule or a trigger feeds it.
+  5. A report says what this call did, and nothing else. If the store fails in the middle, that is raised, and the
+     report so far with it: a sweep that did not end never looks like one that did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from functools import partial
+from itertools import chain
+from math import inf
+from typing import Any, Final
+
+import msgspec
+
+from everhold.archive.transfer import PAGE, heard, pages
+from everhold.core.intake import Intake
+from everhold.core.session import ENDED, Birth, SessionId, State
+from everhold.errors import BadSetting, Overtaken, StillNeeded, StoreError, SweepFailed, UnknownSession
+from everhold.notify import outbox
+from everhold.ports.store import Filter, Progress, Reclaimed, Store, Summary
+from everhold.schedules.action import Feed, deed_of
+from everhold.schedules.schedule import KIND as SCHEDULE
+from everhold.schedules.schedule import key_begun
+from everhold.schedules.trigger import HANDOVER, TRIGGER, key_of
+
+#: What is swept unless the caller names states.
+USUAL: Final = (State.COMPLETED, State.CANCELLED)
+_LIVING: Final = (State.RUNNING, State.PAUSED)
+#: More than there can be.
+ALL: Final = 2**62
+
+
+class Result(StrEnum):
+    """What a sweep came to."""
+
+    SWEPT = "swept"  # everything that fitted is gone
+    INCOMPLETE = "incomplete"  # something that fitted was kept; the report says why
+    NOTHING = "nothing"  # nothing fitted
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """What was deleted (or, in a dry run, would be), and what was not and why."""
+
+    deleted: list[SessionId]
+    kept: dict[SessionId, str]
+    shared_steps: int  # of deleted sessions; they stay because a fork has them too
+    dry_run: bool
+    result: Result = Result.NOTHING
+    counts: dict[str, int] = {}  # of the deleted, by the state they had ended in
+    bytes: int = 0  # of steps and attachments, at least; what the last of some forks frees comes on top
+    reclaimed: Reclaimed = Reclaimed()  # what no session could read
+    vacuumed: int = 0  # ended inputs and commands of sessions that stay
+    forgotten: int = 0  # entries of the outbox whose question is not open any more
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What shall go: by state, how many seconds ago it last moved; but for the newest so many."""
+
+    ages: dict[State, float]  # 0.0: however young
+    keep_last: int = 0
+    per_program: bool = False  # `keep_last` counts for each program by itself
+    program: str | None = None
+    labels: dict[str, str] = {}
+    intake: float | None = None  # seconds after which what has ended in the intake of a session that stays is forgotten
+
+
+def swept_states(given: Iterable[str]) -> tuple[State, ...]:
+    """The states a caller named; raises `BadSetting` for one that is not an end."""
+    names = [given] if isinstance(given, str) else list(given)
+    for name in names:
+        if name not in set(ENDED):
+            raise BadSetting("states", f"{name!r} is no end; sweep takes {', '.join(sorted(ENDED))}")
+    return tuple(State(name) for name in names) or USUAL
+
+
+async def sweep(
+    store: Store, plan: Plan, now: float, *, dry_run: bool = False, progress: Progress | None = None
+) -> Swept:
+    """Do what a plan says; raises `SweepFailed`, with the report so far, if the store fails."""
+    done = _Sweep(store, plan, now, dry_run)
+    try:
+        await done.run(heard(progress))
+    except StoreError as error:
+        raise SweepFailed(str(error), len(done.deleted), done.report()) from error
+    return done.report()
+
+
+class _Sweep:
+    """One sweep under way."""
+
+    def __init__(self, store: Store, plan: Plan, now: float, dry_run: bool) -> None:
+        self._store, self._plan, self._now, self._dry_run = store, plan, now, dry_run
+        self.deleted: dict[SessionId, int] = {}
+        self._kept: dict[SessionId, str] = {}
+        self._counts: Counter[str] = Counter()
+        self._bytes = self._vacuumed = self._forgotten = 0
+        self._reclaimed = Reclaimed()
+        self._fed: set[str] = set()
+
+    def report(self) -> Swept:
+        result = Result.INCOMPLETE if self._kept else Result.SWEPT if self.deleted else Result.NOTHING
+        return Swept(
+            list(self.deleted),
+            dict(self._kept),
+            sum(self.deleted.values()),
+            self._dry_run,
+            result,
+            dict(self._counts),
+            self._bytes,
+            self._reclaimed,
+            self._vacuumed,
+            self._forgotten,
+        )
+
+    async def run(self, told: Progress) -> None:
+        found = await self._chosen()
+        self._fed = await fed(self._store) if found else set()
+        for done, row in enumerate(reversed(found)):  # parents before their children
+            told(done, len(found))
+            await asyncio.sleep(0)  # whoever else lives on this loop comes in between
+            await self._one(row)
+        if self._dry_run:
+            return
+        if self._plan.intake is not None:
+            self._vacuumed = await vacuum(self._store, self._plan.intake)
+        self._forgotten = await outbox.forget(self._store)
+        self._reclaimed = await self._store.reclaim()
+
+    async def _chosen(self) -> list[Summary]:
+        """What a plan finds, newest first, but for what it keeps."""
+        plan = self._plan
+        wanted = Filter(
+            state=tuple(plan.ages),
+            program=plan.program,
+            labels=plan.labels,
+            older_than=self._now - min(plan.ages.values()) if all(plan.ages.values()) else None,
+        )
+        seen: Counter[str] = Counter()
+        found = []
+        async for row in pages(self._store, wanted):
+            age = plan.ages[row.head.state]
+            if age == 0 or row.head.updated_at < self._now - age:
+                group = row.birth.program if plan.per_program else ""
+                seen[group] += 1
+                if seen[group] > plan.keep_last:
+                    found.append(row)
+        return found
+
+    async def _one(self, row: Summary) -> None:
+        birth, head = row.birth, row.head
+        try:
+            reason = await self._needed(birth)
+            size = 0 if reason else await self._store.size(birth.id)
+            if not reason:
+                shared = 0 if self._dry_run else await self._store.delete(birth.id, head.revision)
+        except UnknownSession:  # somebody else was quicker
+            return
+        except Overtaken:
+            reason = "it has moved since"
+        except StillNeeded as error:
+            reason = str(error)
+        if reason:
+            self._kept[birth.id] = reason
+            return
+        self.deleted[birth.id] = shared
+        self._counts[head.state.value] += 1
+        self._bytes += size
+
+    async def _needed(self, birth: Birth) -> str:
+        """Why a session has to stay; empty if nobody needs it."""
+        if birth.id in self._fed or (birth.key is not None and birth.key in self._fed):
+            return "a schedule or a trigger feeds it"
+        if birth.parent is not None and birth.parent not in self.deleted:
+            state = await _state(self._store, birth.parent)
+            if state is not None and state not in USUAL:
+                return f"its parent {birth.parent} is {state}"
+        living = await self._store.list(Filter(parent=birth.id, state=_LIVING, limit=1))
+        if living:
+            return f"its child {living[0].birth.id} is {living[0].head.state}"
+        if await self._store.intake(birth.id, _waits):
+            return "something waits to enter it"
+        return ""
+
+
+async def vacuum(store: Store, age: float) -> int:
+    """Forget what has ended, and is so old, in the intakes of all sessions; returns how much."""
+    gone, last = 0, None
+    while page := await store.list(Filter(limit=PAGE, after=last)):
+        came = await store.standing([row.birth.id for row in page])
+        gone += await vacuumed(store, [session_id for session_id, stands in came.items() if stands.came], age)
+        last = page[-1].birth.id
+    return gone
+
+
+async def vacuumed(store: Store, sessions: Sequence[str], age: float) -> int:
+    """Forget what has ended, and is so old, in the intakes of these sessions; returns how much.
+
+    What a schedule or an event has fed stays until that is noted: its key is all that tells that it was fed. It is
+    looked for after the keys were seen, so that none of them can be fed meanwhile.
+    """
+    ended: dict[str, list[str]] = {}
+    for session_id in sessions:
+        await asyncio.sleep(0)  # whoever else lives on this loop comes in between
+        with suppress(UnknownSession):
+            ended[session_id] = await store.intake(
+                session_id, lambda intake: intake.ended(intake.now - age), whole=True
+            )
+    kept = await under_way(store) if any(map(_is_fed, chain.from_iterable(ended.values()))) else set()
+    gone = 0
+    for session_id, names in ended.items():
+        among = {*names} - kept
+        if among:
+            await asyncio.sleep(0)
+            with suppress(UnknownSession):
+                gone += await store.intake(session_id, partial(Intake.vacuum, among=among), whole=True)
+    return gone
+
+
+async def under_way(store: Store) -> set[str]:
+    """The keys of what schedules and events do now: it may be done, and not noted yet."""
+    begun, due = await store.duties(SCHEDULE, due=inf, limit=ALL), await store.duties(HANDOVER, due=inf, limit=ALL)
+    return {key for duty in begun if (key := key_begun(duty)) is not None} | {*map(key_of, due)}
+
+
+def _is_fed(name: str) -> bool:
+    return name.startswith((f"{SCHEDULE}:", f"{TRIGGER}:"))
+
+
+def _waits(intake: Intake) -> bool:
+    return any(item.waits for item in intake.items.values())
+
+
+async def _state(store: Store, session_id: str) -> State | None:
+    try:
+        return (await store.load(session_id, since=-1)).head.state
+    except UnknownSession:
+        return None
+
+
+async def fed(store: Store) -> set[str]:
+    """The sessions, by id or key, that a schedule or a trigger feeds, or that an event is on its way to."""
+    names: set[str] = set()
+    for kind in (SCHEDULE, TRIGGER, HANDOVER):
+        after = ""
+        while page := await store.duties(kind, after=after, limit=500):
+            wanted = [duty for duty in page if kind != HANDOVER or duty.due_at is not None]
+            names.update(deed.session for duty in wanted if isinstance(deed := deed_of(duty), Feed))
+            after = page[-1].id
+    return names
+
+
+def plan_ages(states: Iterable[str], older_than: float | Mapping[str, float] | None) -> dict[State, float]:
+    """How old sessions of which states shall be to go; raises `BadSetting`."""
+    if isinstance(older_than, Mapping):
+        if list(states):
+            raise BadSetting("states", "older_than names the states already")
+        if not older_than:
+            raise BadSetting("older_than", "it names no state")
+        ages: Mapping[State, Any] = {state: older_than[state.value] for state in swept_states(older_than)}
+    else:
+        ages = dict.fromkeys(swept_states(states), 0.0 if older_than is None else older_than)
+    for age in ages.values():
+        if isinstance(age, bool) or not isinstance(age, int | float) or not age >= 0:
+            raise BadSetting("older_than", f"{age!r} is no number of seconds, 0 or more")
+    return {state: float(age) for state, age in ages.items()}

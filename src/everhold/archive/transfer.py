@@ -1,0 +1,518 @@
+"""Moving sessions between databases: `export` writes them to a file, `import_` takes them in and they go on there.
+
+Rules
+  1. A file is read to its end before any of it is taken in; what is wrong with it changes nothing.
+  2. A session arrives whole or not at all, under its own id. One that is there already is never touched.
+  3. Work that was under way when a session was written has an unknown outcome where it arrives: `rerun` decides.
+  4. A parent comes before its children and an origin before its forks. A fork whose origin is not in the file
+     carries what it shares, and is a session of its own where it arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from everhold.archive import redact
+from everhold.archive.export_format import (
+    AttachmentLine,
+    Carried,
+    EffectLine,
+    Header,
+    HeadLine,
+    Reader,
+    SessionLine,
+    ValueLine,
+    Writer,
+    digest,
+)
+from everhold.core.intake import Item
+from everhold.core.journal import Delivery, Opened, open_from, open_queries
+from everhold.core.metrics import Metrics
+from everhold.core.query import Kind
+from everhold.core.session import Birth, Head, SessionId, State
+from everhold.engine.children import child_end, spent
+from everhold.engine.live_session import is_noticed, is_parked
+from everhold.engine.session_view import finished
+from everhold.engine.unknown_effects import put
+from everhold.errors import (
+    BadExport,
+    BadSetting,
+    KeyConflict,
+    Overtaken,
+    SessionExists,
+    StoreUnavailable,
+    UnknownSession,
+)
+from everhold.ports.attachment import Attachment
+from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Progress, Record, Store, Summary, Write
+
+#: The revision of a session of which only the attachments are here.
+PREPARED: Final = 1
+
+File = str | os.PathLike[str] | BinaryIO
+
+#: Sessions read at once while listing.
+PAGE: Final = 500
+#: Who works on what arrives as under way: nobody who lives, so that its outcome counts as unknown.
+GONE: Final = "w-exported"
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """What was written."""
+
+    sessions: list[SessionId]
+    values: int
+    redacted: list[str]
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What was taken in, and which sessions were there already."""
+
+    sessions: list[SessionId]
+    skipped: list[SessionId]
+    values: int
+
+
+def heard(progress: Progress | None) -> Progress:
+    """Whom to tell how far something is; nobody, if nobody wants to know."""
+    return _unheard if progress is None else progress
+
+
+def _unheard(done: int, total: int) -> None: ...
+
+
+async def pages(store: Store, wanted: Filter) -> AsyncIterator[Summary]:
+    """Every session that a filter finds, newest first, whatever its limit says."""
+    wanted = msgspec.structs.replace(wanted, limit=PAGE)
+    while True:
+        page = await store.list(wanted)
+        for row in page:
+            yield row
+        if len(page) < PAGE:
+            return
+        wanted = msgspec.structs.replace(wanted, after=page[-1].birth.id)
+
+
+# ---- export
+
+
+class Exporter:
+    """Writes sessions of one store to one file, each with its children."""
+
+    def __init__(self, store: Store, writer: Writer, parts: Collection[str], progress: Progress) -> None:
+        self._store, self._writer, self._parts, self._progress = store, writer, parts, progress
+        self.written: dict[SessionId, int] = {}  # the last delivery that was written
+        self._wanted: dict[SessionId, Birth] = {}
+        self._origins: set[SessionId | None] = set()
+        self._namespaces: set[str] = set()
+
+    async def write(self, births: Iterable[Birth]) -> None:
+        self._wanted = {birth.id: birth for birth in births}
+        self._origins = {birth.origin for birth in self._wanted.values()}
+        stack = list(reversed(self._wanted))
+        postponed: set[SessionId] = set()
+        while stack:
+            session_id = stack.pop()
+            if session_id in self.written:
+                continue
+            first = self._before(session_id)
+            if first is not None and session_id not in postponed:
+                postponed.add(session_id)
+                stack += [session_id, first]
+                continue
+            try:
+                record, items = await self._read(session_id)
+            except UnknownSession:  # deleted since it was listed
+                continue
+            self._one(record, await self._attached(session_id), items)
+            stack += reversed([child async for child in self._children(record)])
+            self._progress(len(self.written), len(self.written) + len(stack))
+            await asyncio.sleep(0)
+
+    def _before(self, session_id: SessionId) -> SessionId | None:
+        """A session that has to be written first."""
+        birth = self._wanted.get(session_id)
+        if birth is None:
+            return None
+        for other in (birth.parent, birth.origin):
+            if other is not None and other in self._wanted and other not in self.written:
+                return other
+        return None
+
+    async def _read(self, session_id: SessionId) -> tuple[Record, list[Item]]:
+        """A session and its intake, of one moment: what a step hands over is in its journal or waits, never both."""
+        record = await self._store.load(session_id)
+        while True:
+            items = await self._store.intake(session_id, lambda intake: [*intake.items.values()], whole=True)
+            since = await self._store.load(session_id, record.head.n + 1)
+            if since.head.revision == record.head.revision:
+                return record, items
+            known = [one for one in record.deliveries if one.n <= since.head.n - len(since.deliveries)]
+            record = msgspec.structs.replace(since, deliveries=known + since.deliveries)
+
+    async def _children(self, record: Record) -> AsyncIterator[SessionId]:
+        """The children that this record knows of; one born later would be born again where the parent arrives."""
+        asked = {one.q for each in record.deliveries for one in each.asked if one.kind is Kind.SESSION}
+        if asked:
+            async for row in pages(self._store, Filter(parent=record.birth.id)):
+                if row.birth.parent_query in asked:
+                    yield row.birth.id
+
+    async def _attached(self, session_id: SessionId) -> list[AttachmentLine]:
+        """What a session keeps; nothing of it where texts are redacted."""
+        found: list[AttachmentLine] = []
+        for made in [] if self._parts else await self._store.attachments(session_id):
+            _, data = await self._store.attachment(session_id, made.id)
+            found.append(AttachmentLine(made.id, made.media_type, data))
+        return found
+
+    def _one(self, record: Record, attached: list[AttachmentLine], items: list[Item]) -> None:
+        birth, head, deliveries = record.birth, record.head, record.deliveries
+        asked = {query.q: query for each in deliveries for query in each.asked}
+        self._namespaces |= {query.args["in"] for query in asked.values() if query.kind is Kind.STATE}
+        letters = record.letters if head.state is State.FAILED or not head.ended else []  # a retry delivers them
+        effects = [] if head.ended else [EffectLine(effect.q, effect.since) for effect in record.effects]
+        opening = SessionLine(birth)
+        if birth.origin is not None:
+            opening, deliveries = self._fork(birth, deliveries)
+        if birth.id in self._origins:
+            opening = msgspec.structs.replace(opening, forked=True)
+        if self._parts:
+            opening = msgspec.structs.replace(opening, birth=redact.birth(opening.birth, self._parts))
+            deliveries = [redact.delivery(each, asked, self._parts) for each in deliveries]
+            letters = [redact.letter(each, asked, self._parts) for each in letters]
+            items = [redact.item(each, self._parts) for each in items]
+        line = HeadLine(head.revision, head.state, head.n, head.due_at, head.updated_at, head.metrics, head.attempts)
+        self._writer.session(opening, deliveries, letters, effects, line, attached, items)
+        self.written[birth.id] = head.n
+
+    def _fork(self, birth: Birth, deliveries: list[Delivery]) -> tuple[SessionLine, list[Delivery]]:
+        """A fork names its origin if that is in the file with all that is shared; else it carries everything."""
+        assert birth.origin is not None
+        if self.written.get(birth.origin, -1) >= birth.origin_n:
+            shared, own = deliveries[: birth.origin_n + 1], deliveries[birth.origin_n + 1 :]
+            return SessionLine(birth, shares=digest(shared)), own
+        alone = msgspec.structs.replace(birth, origin=None, origin_n=-1)
+        return SessionLine(alone, forked_from=birth.origin, forked_at=birth.origin_n), deliveries
+
+    async def values(self) -> int:
+        """Write the durable values of the namespaces that the written sessions have used."""
+        count = 0
+        for namespace in sorted(self._namespaces):
+            for key in await self._store.keys(namespace):
+                value, _ = await self._store.value(namespace, key)
+                if value is not None:
+                    kept = redact.blank(value) if "answers" in self._parts else value
+                    self._writer.value(ValueLine(namespace, key, kept))
+                    count += 1
+        return count
+
+
+async def export(
+    store: Store,
+    file: File,
+    births: Iterable[Birth],
+    *,
+    header: Header,
+    values: bool,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write these sessions, and their children, to a file. A path gets a new file, whole or not at all."""
+    with _writing(file) as target:
+        writer = Writer(target, header)
+        exporter = Exporter(store, writer, header.redacted, heard(progress))
+        await exporter.write(births)
+        count = await exporter.values() if values else 0
+        writer.close()
+    return Exported(list(exporter.written), count, header.redacted)
+
+
+async def chosen(store: Store, ids: Iterable[str] | None, wanted: Filter) -> list[Birth]:
+    """The births of these sessions, in this order, or of all that a filter finds, oldest first."""
+    if ids is not None:
+        return [(await store.load(session_id, since=-1)).birth for session_id in ids]
+    return [row.birth async for row in pages(store, wanted)][::-1]
+
+
+# ---- import
+
+
+async def import_(store: Store, file: File, *, existing: str, progress: Progress | None = None) -> Imported:
+    """Take the sessions of a file in; raises `BadExport`, `SessionExists` or `KeyConflict` before anything changes."""
+    if existing not in ("refuse", "skip"):
+        raise BadSetting("existing", f"{existing!r} is neither 'refuse' nor 'skip'")
+    with reading(file) as (source, name):
+        start = source.tell()
+        size, told = source.seek(0, os.SEEK_END) - start, heard(progress)
+        source.seek(start)
+        seen, skipped, values = await _looked_through(
+            store, Reader(source, name), existing, lambda read: told(read, 2 * size)
+        )
+        last = next((session_id for session_id in reversed(seen) if session_id not in skipped), None)
+        source.seek(start)
+        taken: list[SessionId] = []
+        written = 0
+        reader = Reader(source, name)
+        for item in reader:
+            told(size + reader.bytes, 2 * size)
+            if isinstance(item, Carried) and item.birth.id not in skipped:
+                durable = item.birth.id == last  # what reaches the disk with it is all that came before
+                try:
+                    written += await _take_in(store, item, values if not taken else [], durable=durable)
+                    taken.append(item.birth.id)
+                except SessionExists:  # it has arrived since the file was looked through
+                    if existing == "refuse":
+                        raise
+                    skipped[item.birth.id] = None
+                await asyncio.sleep(0)
+    return Imported(taken, list(skipped), written)
+
+
+async def _looked_through(
+    store: Store, reader: Reader, existing: str, told: Callable[[int], object]
+) -> tuple[list[SessionId], dict[SessionId, None], list[ValueLine]]:
+    """Read a file to its end: its sessions, those to skip, and the values. Raises for whatever speaks against it."""
+    if reader.header.redacted:
+        raise reader.bad("its texts were redacted; it is for check alone")
+    seen: dict[SessionId, None] = {}
+    skipped: dict[SessionId, None] = {}
+    values: list[ValueLine] = []
+    keys: dict[str, SessionId] = {}
+    for item in reader:
+        told(reader.bytes)
+        if isinstance(item, ValueLine):
+            values.append(item)
+            continue
+        birth = item.birth
+        if birth.key is not None:
+            holder = keys.setdefault(birth.key, birth.id)
+            found = await store.find(birth.key) if holder == birth.id else holder
+            if found not in (None, birth.id):
+                raise KeyConflict(birth.key, str(found))
+        if await _is_here(store, birth.id):
+            if existing == "refuse":
+                raise SessionExists(birth.id, store.where)
+            skipped[birth.id] = None
+        elif birth.origin is not None:
+            await _origin_fits(store, item, seen)
+        seen[birth.id] = None
+    return list(seen), skipped, values
+
+
+async def _is_here(store: Store, session_id: str) -> bool:
+    found = await _found(store, session_id)
+    return found is not None and not _is_prepared(found)
+
+
+async def _found(store: Store, session_id: str) -> Record | None:
+    try:
+        return await store.load(session_id, since=-1)
+    except UnknownSession:
+        return None
+
+
+def _is_prepared(record: Record) -> bool:
+    """Whether only the attachments of a session are here. Any other that runs has mail, a timer, or something open."""
+    head = record.head
+    waits = head.mail or head.due_at is not None or head.open_from <= head.n
+    return head.state is State.RUNNING and head.n == record.birth.origin_n and not waits
+
+
+async def _origin_fits(store: Store, carried: Carried, seen: Collection[str]) -> None:
+    """A fork's origin must come before it in the file, or be here with the very steps that the fork shares."""
+    birth = carried.birth
+    assert birth.origin is not None
+    try:
+        here = (await store.load(birth.origin)).deliveries[: birth.origin_n + 1]
+    except UnknownSession:
+        if birth.origin in seen:
+            return
+        raise BadExport(carried.where, f"it is a fork of {birth.origin}, which is not before it") from None
+    if digest(here) != carried.opening.shares:
+        raise BadExport(carried.where, f"it shares steps with {birth.origin}, which has other steps here")
+
+
+async def _take_in(store: Store, carried: Carried, values: list[ValueLine], *, durable: bool) -> int:
+    """Land one session; returns how many values came with it. Values that are here already stay as they are.
+
+    Its attachments land before its steps, so that it never lacks what it refers to, whatever dies in between.
+    """
+    birth, shared = carried.birth, []
+    ref = await _prepared(store, carried)
+    if birth.origin is not None:
+        shared = (await store.load(birth.origin)).deliveries[: birth.origin_n + 1]
+    while True:
+        change = _change(carried, shared)
+        change.durable = durable
+        if ref is not None:
+            change.birth, change.head.ref = None, ref
+        change.writes = [
+            Write(line.namespace, line.key, line.value, 0)
+            for line in values
+            if (await store.value(line.namespace, line.key))[1] == 0
+        ]
+        try:
+            await store.commit(change, 0 if ref is None else PREPARED)
+        except Overtaken:
+            if not change.writes or await _is_here(store, birth.id):
+                raise SessionExists(birth.id, store.where) from None
+            continue  # somebody wrote one of the values meanwhile
+        break
+    if change.head.ended and birth.parent is not None:
+        await _tell_parent(store, birth)
+    return len(change.writes)
+
+
+async def _prepared(store: Store, carried: Carried) -> int | None:
+    """Have a session of no steps that keeps the attachments; returns its number, or None where it needs none.
+
+    Nothing moves it. One that an import left which died is taken up.
+    """
+    birth, at = carried.birth, carried.head.updated_at
+    known = await _found(store, birth.id)
+    if known is None and not carried.attachments:
+        return None
+    if known is None:
+        head = Head(0, PREPARED, State.RUNNING, birth.origin_n, birth.origin_n + 1, None, at, Metrics())
+        await store.commit(Change(birth.id, head, birth=birth), 0)
+    for one in carried.attachments:
+        await store.attach(birth.id, Attachment(one.id, len(one.data), one.media_type), one.data, at)
+    return (await store.load(birth.id, since=-1)).head.ref
+
+
+def _change(carried: Carried, shared: list[Delivery]) -> Change:
+    birth, line = carried.birth, carried.head
+    opened = open_queries([*shared, *carried.deliveries])
+    working = {effect.q for effect in carried.effects}
+    if not working <= opened.keys():
+        raise BadExport(carried.where, "somebody works on a question that is not open")
+    head = Head(
+        0,
+        line.revision,
+        line.state,
+        line.n,
+        open_from(opened, line.n),
+        line.due_at,
+        line.updated_at,
+        line.metrics,
+        len(carried.letters),
+        line.attempts,
+        is_parked(birth, opened, working),
+    )
+    return Change(
+        birth.id,
+        head,
+        carried.deliveries,
+        birth,
+        notices=list(_notices(opened, working)),
+        effects=[Effect(effect.q, GONE, effect.since) for effect in carried.effects],
+        letters=carried.letters,
+        intake=(lambda intake: intake.restore(carried.items)) if carried.items else None,
+    )
+
+
+def _notices(opened: dict[int, Opened], working: set[int]) -> Iterator[Notice]:
+    """The rows of the inbox: what people are asked, and calls that nobody knows the outcome of."""
+    for q, entry in opened.items():
+        query = entry.query
+        if q in working:
+            continue
+        if query.kind is Kind.CALL:
+            yield Notice(q, query.kind, query.to, entry.at, put(query))
+        elif is_noticed(query.kind, query.to):
+            yield Notice(q, query.kind, query.to, entry.at, query)
+
+
+async def _tell_parent(store: Store, child: Birth) -> None:
+    """Tell a parent that arrived before its child had ended; it was written while it still waited."""
+    assert child.parent is not None
+    whole = await store.load(child.id)
+    ended = child_end(child, finished(whole).outcome, spent(whole.deliveries))
+    while True:
+        try:
+            record = await store.load(child.parent, since=-1)
+        except UnknownSession:
+            return
+        head = record.head
+        told = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
+        if head.ended or child.parent_query in told or child.parent_query not in open_queries(record.deliveries):
+            return
+        change = Change(child.parent, head, letters=[Letter("answer", ended, head.updated_at)], durable=True)
+        fence = head.revision
+        head.revision, head.mail, head.state = fence + 1, head.mail + 1, State.RUNNING
+        try:
+            return await store.commit(change, fence)
+        except Overtaken:
+            continue
+
+
+# ---- files
+
+
+@contextmanager
+def _writing(file: File) -> Iterator[BinaryIO]:
+    if not isinstance(file, str | os.PathLike):
+        yield _binary(file, "writable")
+        return
+    path = Path(file)
+    if path.exists() and not path.is_file():  # a device or a pipe is written to, and stays what it is
+        try:
+            with open(path, "wb") as target:
+                yield target
+        except OSError as error:
+            raise StoreUnavailable(str(path), error.strerror or str(error), "Name a file.") from None
+        return
+    try:
+        handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+    except OSError as error:
+        raise StoreUnavailable(
+            str(path), error.strerror or str(error), "Name a file in a folder you may write."
+        ) from None
+    try:
+        with os.fdopen(handle, "wb") as target:
+            yield target
+            target.flush()
+            os.fsync(target.fileno())
+        os.replace(partial, path)
+    except BaseException as error:
+        Path(partial).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise StoreUnavailable(str(path), error.strerror or str(error)) from None
+        raise
+
+
+@contextmanager
+def reading(file: File) -> Iterator[tuple[BinaryIO, str]]:
+    """A file that can be read more than once, and its name; a pipe is kept in a file of our own meanwhile."""
+    with ExitStack() as stack:
+        if isinstance(file, str | os.PathLike):
+            try:
+                found: BinaryIO = stack.enter_context(open(file, "rb"))
+            except OSError as error:
+                raise BadExport(str(file), error.strerror or str(error)) from None
+            name = str(file)
+        else:
+            found, name = _binary(file, "readable"), str(getattr(file, "name", "the file"))
+        if not found.seekable():
+            kept = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=1 << 20))
+            shutil.copyfileobj(found, kept)
+            kept.seek(0)
+            found = kept  # type: ignore[assignment]
+        yield found, name
+
+
+def _binary(file: Any, able: str) -> BinaryIO:
+    if isinstance(file, io.TextIOBase) or not getattr(file, able, lambda: False)():
+        raise BadSetting("file", f"it is a path, or a {able} file opened in binary mode, not {file!r}")
+    found: BinaryIO = file
+    return found

@@ -1,0 +1,290 @@
+"""What commands share: their options, the open runtime, which session is meant, and who is at the keyboard."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from everhold.cli.output import stdout
+from everhold.errors import BadSetting, EverholdError, NotAllowed, StoreUnavailable, UnknownProgram
+
+if TYPE_CHECKING:
+    from everhold.blocking import BlockingRuntime
+    from everhold.core.codec import JSON
+    from everhold.models import Spec
+    from everhold.packages.settings import Settings
+    from everhold.ports.program import Host, Program
+    from everhold.ports.store import Record, Summary
+    from everhold.runtime import Runtime
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+#: Characters of an id that tables show: enough to be unique.
+SHORT: Final = 18
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+# ---- options
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+
+
+def common(command: F) -> F:
+    """`--database` and `--json`, which every command that reads a database has."""
+    command = json_option(command)
+    return click.option(
+        "-d", "--database", metavar="ADDRESS", help="Which database; without it, the settings say which."
+    )(command)
+
+
+session_argument = click.argument("session", metavar="SESSION")
+
+
+def gathered(
+    command: Callable[..., Any], name: str, kind: Any, options: Sequence[Callable[..., Any]]
+) -> Callable[..., Any]:
+    """A command that has these options, and is given them as one argument: a named tuple of this kind."""
+
+    @wraps(command)
+    def given(**words: Any) -> Any:
+        whole = kind(**{field: words.pop(field) for field in kind._fields})
+        return command(**{name: whole}, **words)
+
+    found: Callable[..., Any] = given
+    for option in reversed(options):
+        found = option(found)
+    return found
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or a number with a unit: 90s, 15m, 12h, 30d, 2w."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        number, unit = (value[:-1], value[-1]) if value[-1:] in _UNITS else (value, "s")
+        try:
+            found = float(number) * _UNITS[unit]
+        except ValueError:
+            found = -1.0
+        if not found >= 0:
+            self.fail(f"{value!r} is not a duration; say 90s, 15m, 12h, 30d or 2w", param, ctx)
+        return found
+
+
+def pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
+    """`k=v` words as a dict."""
+    found = {}
+    for word in given:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise BadSetting(what, f"{word!r} should look like name=value")
+        if name in found:
+            raise BadSetting(what, f"{name!r} is given twice")
+        found[name] = value
+    return found
+
+
+def alone(usual: click.Command, **given: Any) -> None:
+    """A group without a subcommand does the `usual`, with the options it was `given`; else they belong after it."""
+    context = click.get_current_context()
+    if context.invoked_subcommand is None:
+        context.invoke(usual, **given)
+    elif any(given.values()):
+        group, verb = context.info_name, context.invoked_subcommand
+        raise misused(f"say it after {verb}: everhold {group} {verb} …")
+
+
+def misused(words: str) -> click.UsageError:
+    """What is wrong with how this command was called."""
+    return click.UsageError(words, click.get_current_context(silent=True))
+
+
+@contextmanager
+def hinting(kind: type[EverholdError], hint: str) -> Iterator[None]:
+    """What to do about such an error here, in the words of a command line."""
+    try:
+        yield
+    except kind as error:
+        error.hint = hint
+        raise
+
+
+# ---- who is here
+
+
+def at_terminal() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty() and stdout().isatty()
+
+
+def confirm(words: str, yes: bool) -> None:
+    """Ask the person at the terminal, unless `--yes` was said."""
+    if yes:
+        return
+    if not at_terminal():
+        raise NotAllowed("nobody is at a terminal here to confirm it", "Say --yes.")
+    click.confirm(words, abort=True)
+
+
+def me(name: str | None = None) -> dict[str, JSON]:
+    """Who answers: kept with the answer."""
+    try:
+        user = name or getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name
+        user = str(os.getuid())
+    return {"front": "cli", "user": user, "at": round(time.time(), 3)}
+
+
+# ---- the open runtime
+
+
+class House:
+    """An open runtime, for one command."""
+
+    def __init__(self, runtime: BlockingRuntime, typed: str | None) -> None:
+        self.runtime = runtime
+        self._typed = typed
+
+    @property
+    def database(self) -> str:
+        return self.runtime.database
+
+    @property
+    def settings(self) -> Settings:
+        return settings_of(self._typed)
+
+    @property
+    def place(self) -> str:
+        """What the next command needs, to be about the same database."""
+        return place_of(self._typed)
+
+    @property
+    def host(self) -> Host:
+        """Begins lives of programs, for replays."""
+        return self.runtime._runtime.host
+
+    def ask(self, act: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
+        """Do something async where the runtime lives."""
+        return self.runtime._wait(act(self.runtime._runtime))
+
+    def session(self, meant: str) -> str:
+        """The id that `@last`, an id, a unique prefix of one, or a key means."""
+        return self.runtime.find(meant)
+
+    def record(self, session_id: str, since: int = 0) -> Record:
+        return self.ask(lambda runtime: runtime.store.load(session_id, since))
+
+    def stats(self) -> dict[str, Any]:
+        """Numbers about the store."""
+
+        async def read(runtime: Runtime) -> dict[str, Any]:
+            return runtime.store.stats()
+
+        return self.ask(read)
+
+    def summaries(self, since: float | None = None) -> Iterator[Summary]:
+        """All sessions that moved since a moment, newest first, page by page."""
+        from everhold.ports.store import Filter
+
+        after = None
+        while True:
+            wanted = Filter(newer_than=since, limit=500, after=after)
+            page = self.ask(lambda runtime, wanted=wanted: runtime.store.list(wanted))  # type: ignore[misc]
+            yield from page
+            if len(page) < 500:
+                return
+            after = page[-1].birth.id
+
+    def name(self, session_id: str) -> str:
+        """What people call a session: its key, else the beginning of its id."""
+        return called(session_id, self.record(session_id, since=-1).birth.key)
+
+
+def place_of(database: str | None) -> str:
+    """What was typed to name a database, without its password."""
+    from everhold.stores.address import discreet
+
+    return "" if database is None else f" -d {shlex.quote(discreet(database))}"
+
+
+def called(session_id: str, key: str | None) -> str:
+    """What tables call a session: what people do, and of an id its beginning."""
+    from everhold.engine.session_lookup import called
+
+    name = called(session_id, key)
+    return name[:SHORT] if name == session_id else name
+
+
+@contextmanager
+def opened(database: str | None, *, llm: Spec = None, moves: bool = False, makes: bool = False) -> Iterator[House]:
+    """The runtime of a command: `moves` lets sessions go on meanwhile, `makes` may make the database."""
+    from everhold.blocking import open_blocking
+    from everhold.engine.arguments import UNSET
+
+    found = settings_of(database)
+    if not makes:
+        _refuse_absent(found)
+    # Who only looks needs no model: an empty script stands in for the one in the settings. Without a model, questions
+    # to models are left to workers: that is UNSET, where None would say that workers leave them alone.
+    answers = [] if not moves else UNSET if llm is None else llm
+    with open_blocking(database, llm=answers, recover=moves) as runtime:
+        yield House(runtime, database)
+
+
+def program_of(database: str | None, name: str) -> Program[Any, Any]:
+    """The program that a name or a reference means here."""
+    from everhold.packages.catalog import named
+
+    try:
+        return named(name, settings_of(database))
+    except UnknownProgram as error:
+        if ":" not in name:
+            from everhold.cli.suggest import beside
+
+            own = " One of your own is named by its file: FILE.py:NAME" if name.isidentifier() else ""
+            error.hint = beside(name, Path.cwd()) or error.hint + own
+        raise
+
+
+def settings_of(database: str | None) -> Settings:
+    from everhold.packages.settings import settings
+
+    return settings(database)
+
+
+def _refuse_absent(found: Settings) -> None:
+    """A database that was named must be there: a slip of the finger makes no file."""
+    from everhold.packages.settings import DEFAULT
+
+    if found.path is not None and not found.path.exists() and found.source.get("database") != DEFAULT:
+        where = found.source.get("database")
+        raise StoreUnavailable(
+            str(found.path),
+            "there is no such file" + ("" if where == "argument" else f" ({where} names it)"),
+            "`everhold run` makes it; `everhold info` says where everhold looks.",
+        )
+
+
+def written(path: str, what: str) -> str:
+    """The text of a file the user named; `-` is standard input."""
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadSetting(what, f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadSetting(what, f"{path} is not UTF-8 text") from None

@@ -1,0 +1,229 @@
+"""The demo: runs the panel, kills its process with SIGKILL in the middle, goes on in a new one, and checks.
+
+Nothing is claimed that was not looked up afterwards: in the file the model wrote, in the database, and in how the
+first process ended.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from everhold.cli.demo.panel import KEY, SAYINGS, THINKING, TOPIC, asked_in, database_in
+from everhold.core.codec import loads
+from everhold.core.journal import Delivery
+from everhold.core.query import FOR_PEOPLE
+from everhold.core.status import Finished, Paused, Status
+
+KILL_AFTER: Final = 5  # questions
+PATIENCE: Final = 15.0  # seconds one process may take
+
+Asked = dict[str, Any]
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """One thing that the demo claims, and whether it was found to be so."""
+
+    held: bool
+    claim: str
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What the demo has shown."""
+
+    folder: str
+    processes: tuple[int, int]
+    seconds: float
+    claims: list[Claim]
+
+    @property
+    def held(self) -> bool:
+        return all(one.held for one in self.claims)
+
+
+def demo(folder: Path | None = None) -> Shown:
+    """Run the demo in a folder (a new one, by default), tell it, and hold every claim against what was found."""
+    began = time.monotonic()
+    folder = folder or Path(tempfile.mkdtemp(prefix="everhold-demo-"))
+    click.secho(f"A panel of experts: {TOPIC}", bold=True)
+    click.echo(f"Everything is in {folder}: the session in demo.db, what the model was asked in asked.jsonl.\n")
+    first, killed_with = _run_and_kill(folder)
+    kept = [delivery for delivery in _journal(folder) if delivery.answers]
+    _tell_kill(first, kept, folder)
+    second = _run(folder)
+    finished = _signed(folder)
+    claims = _check(folder, killed_with, kept, finished)
+    shown = Shown(str(folder), (first, second), round(time.monotonic() - began, 1), claims)
+    click.echo(f"\nProcesses {first} and {second}, one file, {shown.seconds:.1f} seconds. Look at it yourself:")
+    click.echo(f"  {_command()} show demo --database {database_in(folder)}")
+    return shown
+
+
+def _command() -> str:
+    """What to type for this command: its name where a shell finds it, which in a clone it does not."""
+    return "everhold" if shutil.which("everhold") else f"{shlex.quote(sys.executable)} -m everhold"
+
+
+# ---- the two processes
+
+
+def _run_and_kill(folder: Path) -> tuple[int, int]:
+    """Start the panel and kill it while the model thinks about a question; returns its id and its exit status."""
+    with _worker(folder) as process:
+        click.secho(f"process {process.pid} starts", fg="cyan")
+        for line in _heard(folder, process, since=0):
+            _tell(line)
+            if len(_asked(folder)) >= KILL_AFTER:
+                time.sleep(THINKING / 3)
+                break
+        process.send_signal(signal.SIGKILL)
+    return process.pid, process.returncode
+
+
+def _run(folder: Path) -> int:
+    """Start the panel again and let it come as far as it can."""
+    with _worker(folder) as process:
+        click.secho(f"process {process.pid} goes on from the same file", fg="cyan")
+        for line in _heard(folder, process, since=len(_asked(folder))):
+            _tell(line)
+    return process.pid
+
+
+def _worker(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "everhold.cli.demo.panel", str(folder)])
+
+
+def _heard(folder: Path, process: subprocess.Popen[bytes], since: int) -> Iterator[Asked]:
+    """What the model is asked, as it is asked, while the process lives."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        alive = process.poll() is None and time.monotonic() < deadline
+        lines = _asked(folder)[since:]
+        yield from lines
+        since += len(lines)
+        if not alive:
+            process.kill()
+            return
+        time.sleep(0.02)
+
+
+def _asked(folder: Path) -> list[Asked]:
+    file = asked_in(folder)
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return [loads(line) for line in text.splitlines()]
+
+
+# ---- the database
+
+
+def _looking(folder: Path, act: Callable[[Any, str], Any]) -> Any:
+    """Do something with the demo's session in this process."""
+    import asyncio
+
+    from everhold.runtime import open as open_runtime
+
+    async def looked() -> Any:
+        async with open_runtime(database_in(folder), llm=[], recover=False) as runtime:  # no model: only a look
+            return await act(runtime, str(await runtime.store.find(KEY)))
+
+    return asyncio.run(looked())
+
+
+def _journal(folder: Path) -> list[Delivery]:
+    async def read(runtime: Any, session_id: str) -> list[Delivery]:
+        deliveries: list[Delivery] = (await runtime.store.load(session_id)).deliveries
+        return deliveries
+
+    journal: list[Delivery] = _looking(folder, read)
+    return journal
+
+
+def _signed(folder: Path) -> Status:
+    """Answer the approval, as the person at this terminal."""
+
+    async def sign(runtime: Any, session_id: str) -> Status:
+        status: Status = await runtime.status(session_id)
+        if not isinstance(status, Paused):
+            return status
+        click.secho(f"\nwaiting for a person: {status.queries[0].prompt}", fg="yellow")
+        click.echo("  answered: yes")
+        answered: Status = await runtime.answer(status.queries[0], True, by={"front": "cli", "user": "demo"})
+        return answered
+
+    signed: Status = _looking(folder, sign)
+    return signed
+
+
+# ---- what was claimed
+
+
+def _check(folder: Path, killed_with: int, kept: list[Delivery], finished: Status) -> list[Claim]:
+    """Hold every claim against what was found, and tell it."""
+    journal = _journal(folder)
+    before = {answer.id for delivery in kept for answer in delivery.answers}
+    asked = Counter(line["id"] for line in _asked(folder))
+    again = [query_id for query_id, times in asked.items() if times > 1]
+    questions = Counter(query.id for delivery in journal for query in delivery.asked)
+    answers = Counter(answer.id for delivery in journal for answer in delivery.answers)
+    result = finished.result if isinstance(finished, Finished) and not finished.error else None
+    lost = f"; the kill took the answer to {again[0]} before it came" if again else ""
+    click.echo("\nchecked:")
+    claims = [
+        (killed_with == -signal.SIGKILL, "the first process was ended by SIGKILL, in the middle of a question"),
+        (
+            bool(before) and before.isdisjoint(again),
+            f"{len(before)} answers were recorded before the kill, and none of them was asked for twice",
+        ),
+        (
+            len(again) <= 1 and asked.keys() == questions.keys() - _for_people(journal),
+            f"{len(asked)} questions, the model was asked {asked.total()} times{lost}",
+        ),
+        (bool(answers) and answers == questions, "every question has exactly one answer"),
+        (result == SAYINGS["verdict"], f"completed: {result!r}"),
+        (not _problems(folder), "the database is sound"),
+    ]
+    return [_told(Claim(held, words)) for held, words in claims]
+
+
+def _for_people(journal: list[Delivery]) -> set[str]:
+    return {query.id for delivery in journal for query in delivery.asked if query.kind in FOR_PEOPLE}
+
+
+def _problems(folder: Path) -> list[Any]:
+    async def verify(runtime: Any, session_id: str) -> list[Any]:
+        problems: list[Any] = await runtime.verify()
+        return problems
+
+    problems: list[Any] = _looking(folder, verify)
+    return problems
+
+
+# ---- words
+
+
+def _tell(line: Asked) -> None:
+    prompt = line["prompt"]
+    click.echo(f"  {line['id']}  {prompt[:66]}{'…' if len(prompt) > 66 else ''}")
+
+
+def _tell_kill(pid: int, kept: list[Delivery], folder: Path) -> None:
+    answers = sum(len(delivery.answers) for delivery in kept)
+    click.secho(f"kill -9 {pid}", fg="red", bold=True)
+    click.echo(f"  {len(_asked(folder))} questions asked, {answers} answers in the file\n")
+
+
+def _told(one: Claim) -> Claim:
+    click.secho(f"  {'✓' if one.held else '✗ NOT TRUE:'} {one.claim}", fg="green" if one.held else "red")
+    return one

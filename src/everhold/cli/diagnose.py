@@ -1,0 +1,198 @@
+"""Commands that say how things are: explain, info, doctor."""
+
+from __future__ import annotations
+
+import os
+import platform
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everhold.cli.context import common, opened, session_argument, settings_of
+from everhold.cli.output import clean, footer, json_out
+from everhold.errors import EverholdError
+from everhold.wire import aimed
+
+if TYPE_CHECKING:
+    from everhold.packages.settings import Settings
+
+
+@click.command("explain")
+@session_argument
+@common
+def explain_(session: str, database: str | None, as_json: bool) -> None:
+    """Say why a session is where it is, and what moves it."""
+    with opened(database) as house:
+        session_id = house.session(session)
+        told = house.runtime.explain(session_id)
+        if as_json:
+            import msgspec
+
+            return json_out({"database": house.database, **msgspec.to_builtins(told)})
+        click.secho(f"{house.name(session_id)} is {told.state}.", bold=True)
+        for sentence in told.because:
+            click.echo(f"  {clean(sentence)}")
+        if told.moves:
+            click.echo("What moves it:")
+        for sentence in told.moves:
+            click.echo(f"  {clean(aimed(sentence, house.place))}")
+        footer(house.database)
+
+
+@click.command("info")
+@common
+def info_(database: str | None, as_json: bool) -> None:
+    """Say which database, settings and programs are used here, and why."""
+    from everhold.packages.find import known
+
+    found = settings_of(database)
+    programs = known(found.programs, root=found.root, folders=found.folders)
+    facts: dict[str, Any] = {
+        "everhold": _version(),
+        "python": platform.python_version(),
+        "database": found.shown,
+        "because": found.source.get("database"),
+        "exists": found.path is None or found.path.exists(),
+        "settings": _file(found),
+        "llm": found.llm,
+        "answer_with": found.answer_with,
+        "programs": [{"name": one.name, "version": one.version, "ref": one.ref} for one in programs.programs],
+        "problems": [str(problem) for problem in programs.problems],
+    }
+    if as_json:
+        return json_out(facts)
+    for name in ("everhold", "python", "database", "settings", "llm", "answer_with"):
+        click.echo(f"{name:<12} {facts[name] or 'none'}")
+        if name == "database":
+            absent = "" if facts["exists"] else "; it will be made when it is first used"
+            click.secho(f"{'':<12} from {facts['because']}{absent}", dim=True)
+    for one in programs.programs:
+        click.echo(f"{'program':<12} {one.name} version {one.version}  {one.ref}")
+    for problem in programs.problems:
+        click.secho(f"{'problem':<12} {problem}", fg="red")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("everhold")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _file(found: Settings) -> str | None:
+    files = [source for source in found.source.values() if source.endswith(".toml")]
+    return files[0] if files else None
+
+
+@click.command("doctor")
+@common
+def doctor_(database: str | None, as_json: bool) -> int:
+    """Check settings, database, programs and the answering command."""
+    from everhold.wire import Exit
+
+    found = settings_of(database)
+    results = [_checked(name, check) for name, check in _checks(found, database)]
+    if as_json:
+        json_out({"database": found.shown, "checks": results, "well": all(one["well"] for one in results)})
+    else:
+        for one in results:
+            click.secho(
+                f"{'✓' if one['well'] else '✗'} {one['check']}: {one['detail']}", fg=None if one["well"] else "red"
+            )
+            if one["hint"]:
+                click.echo(f"  hint: {one['hint']}")
+        footer(found.shown)
+    return Exit.OK if all(one["well"] for one in results) else Exit.FAILED
+
+
+def _checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
+    try:
+        return {"check": name, "well": True, "detail": check(), "hint": ""}
+    except EverholdError as error:
+        return {"check": name, "well": False, "detail": str(error), "hint": error.hint}
+
+
+def _checks(found: Settings, database: str | None) -> Iterator[tuple[str, Callable[[], str]]]:
+    from everhold.packages.find import known
+    from everhold.packages.lua.paths import unheeded
+
+    yield "database", lambda: _database(found, database)
+    if found.path is not None:
+        path = found.path
+        yield "privacy", lambda: _private(path)
+    everything = known(found.programs, root=found.root, folders=found.folders)
+    for problem in everything.problems:
+        yield "programs", lambda problem=problem: _raise(problem)  # type: ignore[misc]
+    yield "programs", lambda: f"{len(everything.programs)} found by name"
+    for said in unheeded():
+        yield "variables", lambda said=said: said  # type: ignore[misc]
+    if found.answer_with is not None:
+        words = found.answer_with
+        yield "answer_with", lambda: _command(words)
+    if found.llm is not None:
+        words_ = found.llm
+        yield "llm", lambda: _model(words_)
+
+
+def _database(found: Settings, database: str | None) -> str:
+    if found.path is not None and not found.path.exists():
+        return _unmade(found.path)
+    with opened(database) as house:
+        said = house.runtime.verify()
+        facts = house.stats()
+        problems = [one for one in said if not one.warning]
+        warned = "".join(f"; warning: {one.detail}" for one in said if one.warning)
+        if problems:
+            from everhold.errors import StoreDamaged
+
+            raise StoreDamaged(house.database, f"{problems[0].detail} (and {len(problems) - 1} more)")
+        return f"opens, is sound, format {facts.get('format', '-')}, {facts.get('bytes', 0)} bytes{warned}"
+
+
+def _unmade(path: Path) -> str:
+    """Nothing is wrong with a file that is not there yet, if it can be made."""
+    from everhold.errors import StoreUnavailable
+
+    folder = next(one for one in path.absolute().parents if one.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        hint = "Give this user the right to write there, or name another database: --database."
+        raise StoreUnavailable(str(path), f"nothing can be made in {folder}", hint)
+    return "not made yet; the first session makes it"
+
+
+def _private(path: Path) -> str:
+    """The file is for its owner alone."""
+    from everhold.errors import BadSetting
+
+    if not path.exists():
+        return "nothing stored yet"
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        error = BadSetting("database", f"{path} can be read by others (mode {mode:o})")
+        error.hint = f"chmod 600 {path}"
+        raise error
+    return f"only its owner reads the file (mode {mode:o})"
+
+
+def _command(words: str) -> str:
+    from everhold.models import Command
+
+    Command(words).check()
+    return f"{words!r} can be run"
+
+
+def _model(name: str) -> str:
+    from everhold.models import Model, answerer
+
+    answerer(name)
+    Model(name).check()
+    return f"{name!r} can be asked"
+
+
+def _raise(problem: EverholdError) -> str:
+    raise problem

@@ -1,0 +1,225 @@
+"""Commands for what enters conversations: send, intake, command."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everhold.cli.answer_options import Answering, answering, moving
+from everhold.cli.context import (
+    Duration,
+    House,
+    common,
+    misused,
+    opened,
+    session_argument,
+    written,
+)
+from everhold.cli.output import ago, footer, json_out, line, table, value_text, when
+from everhold.cli.turn_output import asked_json, outcome, said, tell_waiting
+from everhold.errors import NotAnAgent
+from everhold.wire import Exit
+
+if TYPE_CHECKING:
+    from everhold.agents import Turn
+    from everhold.agents.agent import Agent
+    from everhold.agents.inputs import Input
+    from everhold.core.codec import JSON
+    from everhold.core.intake import Cancelled, Item
+
+BUSY = ("queue", "reject", "steer", "fork")
+AT = ("next", "after_work", "before_completion")
+
+
+@click.command("send")
+@session_argument
+@click.argument("words")
+@click.option("--key", metavar="KEY", help="The same words under the same key are said once.")
+@click.option("--busy", type=click.Choice(BUSY), default="queue", show_default=True, help="What to do during a turn.")
+@click.option("--no-wait", is_flag=True, help="Only keep it; whoever works on the session lets it in.")
+@click.option("--at", type=click.Choice(AT), default="next", show_default=True, help="Where it enters, with --no-wait.")
+@click.option("--wait", type=Duration(), metavar="S", help="Seconds to wait for the turn at most.")
+@answering
+@common
+def send_(
+    session: str,
+    words: str,
+    key: str | None,
+    busy: str,
+    no_wait: bool,
+    at: str,
+    wait: float | None,
+    who: Answering,
+    database: str | None,
+    as_json: bool,
+) -> int:
+    """Say something to a conversation, also while it works. WORDS may be - for standard input."""
+    if words == "-":
+        words = written("-", "WORDS").rstrip("\n")
+    if at != "next" and not no_wait:
+        raise misused("--at goes with --no-wait")
+    if no_wait:
+        return _keep(session, words, key, at, database, as_json=as_json)
+    with moving(database, who) as house:
+        session_id = house.session(session)
+        handle = house.runtime.session(_agent(house, session_id), session_id)
+        return _told(house, handle.send(words, id=key, busy=busy, wait=wait), as_json=as_json)
+
+
+def _keep(session: str, words: str, key: str | None, at: str, database: str | None, *, as_json: bool) -> int:
+    with opened(database) as house:
+        session_id = house.session(session)
+        handle = house.runtime.session(_agent(house, session_id), session_id)
+        receipt = handle.enqueue(words, key=key, at=at)
+        if as_json:
+            json_out({"session_id": session_id, "new": receipt.new, "item": _item(receipt.item)})
+        else:
+            click.echo(f"kept as {receipt.item.id}" if receipt.new else f"it was kept before, as {receipt.item.id}")
+    return Exit.OK
+
+
+def _agent(house: House, session_id: str) -> Agent:
+    from everhold.agents.agent import Agent
+
+    birth = house.record(session_id, since=-1).birth
+    found = house.runtime._runtime._find(birth.program, birth.version)
+    if not isinstance(found, Agent):
+        named = shlex.quote(house.name(session_id))
+        raise NotAnAgent(birth.program, f"Send it a signal: everhold signal {named} NAME{house.place}")
+    return found
+
+
+def _told(house: House, turn: Turn, *, as_json: bool) -> int:
+    """Say what became of what was said."""
+    name = house.name(turn.session_id)
+    if as_json:
+        facts = {"session_id": turn.session_id, "input": turn.input_id, "outcome": outcome(turn), "text": turn.text}
+        json_out({**facts, "waiting": asked_json(turn.queries)})
+    elif not turn.waiting:
+        click.echo(said(turn))
+    else:
+        tell_waiting(house, name, turn.queries)
+        listing = f"everhold intake {shlex.quote(name)}{house.place}"
+        click.echo(f"kept as {turn.input_id}; `{listing}` lists what waits", err=True)
+    return Exit.WAITING if turn.waiting else Exit.OK
+
+
+@click.command("intake")
+@session_argument
+@click.option("--all", "whole", is_flag=True, help="Also what somebody is letting in, and what has ended.")
+@click.option("--cancel", "names", multiple=True, metavar="NAME", help="Take this back, by id or key; may be repeated.")
+@click.option("--cancel-from", "anchor", metavar="NAME", help="Take this back, and all that came after it in its lane.")
+@click.option("--reason", default="", help="Why it is taken back.")
+@common
+def intake_(
+    session: str,
+    whole: bool,
+    names: tuple[str, ...],
+    anchor: str | None,
+    reason: str,
+    database: str | None,
+    as_json: bool,
+) -> None:
+    """List what waits to enter a conversation, or take it back.
+
+    A reset, a wake or an input waits until no turn is under way; `everhold explain` says what keeps it out.
+    """
+    from everhold.agents.inputs import cancel, cancel_from, listed
+
+    if names and anchor is not None:
+        raise misused("give --cancel or --cancel-from, not both")
+    with opened(database) as house:
+        session_id = house.session(session)
+        if names:
+            return _outcomes(house.ask(lambda runtime: cancel(runtime, session_id, names, reason)), as_json=as_json)
+        if anchor is not None:
+            found = house.ask(lambda runtime: cancel_from(runtime, session_id, anchor, reason))
+            return _outcomes(found, as_json=as_json)
+        items = house.ask(lambda runtime: listed(runtime, session_id, all=whole))
+        if as_json:
+            rows = [_item(item) for item in items]
+            return json_out({"database": house.database, "session_id": session_id, "items": rows})
+        if items:
+            columns = ("id", "kind", "state", "for", "since", "what")
+            table(columns, [_row(item) for item in items], wide=("id", "what"))
+        else:
+            click.echo("nothing waits" if not whole else "nothing waits, and nothing did")
+        footer(house.database)
+
+
+def _row(item: Item) -> tuple[str, ...]:
+    whither = "the next turn" if item.running is None else f"turn {item.running}"
+    if item.waits and item.available_at > time.time():
+        whither = f"after {when(item.available_at)}"
+    state = "being let in" if item.hold is not None and item.waits else str(item.state)
+    return item.id, item.kind, state, whither, ago(item.at), line(_words(item), 80)
+
+
+def _words(item: Item) -> str:
+    from everhold.core.graph import text
+
+    body: Any = item.body if isinstance(item.body, dict) else {"content": item.body}
+    if "do" in body:
+        return f"{body['do']}{': ' + str(body['reason']) if body.get('reason') else ''}"
+    return text(body.get("content")) or value_text(body)
+
+
+def _item(item: Item) -> dict[str, JSON]:
+    import msgspec
+
+    told: dict[str, JSON] = {"state": item.state, **msgspec.to_builtins(item)}
+    return told | {"at": int(item.at * 1000), "available_at": int(item.available_at * 1000)}
+
+
+def _outcomes(found: list[Cancelled], *, as_json: bool) -> None:
+    if as_json:
+        return json_out({"outcomes": [{"name": one.name, "outcome": one.outcome} for one in found]})
+    for one in found:
+        click.echo(f"{one.name}: {one.outcome.replace('_', ' ')}")
+
+
+@click.command("command")
+@session_argument
+@click.argument("do", type=click.Choice(("refresh_tools", "reset", "compact", "cancel_turn")))
+@click.option("--key", required=True, metavar="KEY", help="The same key is the same command, and is done once.")
+@click.option("--reason", default="", help="Kept with it; no model is told.")
+@answering
+@common
+def command_(
+    session: str,
+    do: str,
+    key: str,
+    reason: str,
+    who: Answering,
+    database: str | None,
+    as_json: bool,
+) -> int:
+    """Have a conversation reset, compacted, refreshed, or its turn stopped.
+
+    It is done when no turn is under way (cancel_turn at once), here if the agent is here, else where it is.
+    """
+    from everhold.agents.inputs import command, standing
+
+    with moving(database, who) as house:
+        session_id = house.session(session)
+        receipt = house.ask(lambda runtime: command(runtime, session_id, do, key=key, reason=reason))
+        house.ask(lambda runtime: runtime._mover.rest())
+        stands = house.ask(lambda runtime: standing(runtime, session_id, receipt.item.id))
+        return _done(session_id, do, stands, new=receipt.new, as_json=as_json)
+
+
+def _done(session_id: str, do: str, stands: Input, *, new: bool, as_json: bool) -> int:
+    settled = stands.stage == "settled"
+    if as_json:
+        facts = {"session_id": session_id, "id": stands.id, "new": new, "stage": stands.stage, "turn": stands.turn}
+        json_out({**facts, "reason": stands.reason})
+    elif settled:
+        ended: Any = stands.item.end if stands.item is not None else None
+        nothing = isinstance(ended, dict) and ended.get("applied") is False
+        click.echo(f"{do}: there was nothing to do" if nothing else f"{do}: done")
+    else:
+        click.echo(f"{do}: {stands.stage}{': ' + stands.reason if stands.reason else ''}")
+    return Exit.OK if settled else Exit.WAITING if stands.stage in ("waiting", "in_turn") else Exit.FAILED

@@ -1,0 +1,168 @@
+"""`everhold mcp install`, `uninstall` and `agent`: a host is told of the server, or no longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+import click
+
+from everhold.cli.context import settings_of
+from everhold.cli.output import json_out
+from everhold.errors import BadSetting, MissingExtra
+
+if TYPE_CHECKING:
+    from everhold.mcp.hosts import Host, Place
+
+_NAMES: Final = ("claude-code", "claude-desktop", "cursor", "vscode", "codex")
+
+#: Where `everhold mcp --http` serves.
+HTTP: Final = "127.0.0.1:8711"
+
+_host = click.argument("host", type=click.Choice(_NAMES))
+_scope = click.option(
+    "--scope",
+    type=click.Choice(["user", "project", "local"]),
+    default="user",
+    show_default=True,
+    help="For you everywhere, for everybody in this folder, or for you in this folder (Claude Code).",
+)
+_name = click.option("--name", default="everhold", show_default=True, help="What the server is called in the host.")
+_file = click.option("--file", metavar="PATH", help="Another file than the host's usual one.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+_print = click.option("--print", "only_print", is_flag=True, help="Print what belongs in the file; change nothing.")
+profile_ = click.option(
+    "--profile",
+    type=click.Choice(["default", "algocline"]),
+    default="default",
+    help="Which tools: everhold's own, or those of algocline for hosts and prompts made for it.",
+)
+
+
+@click.command("install")
+@_host
+@_scope
+@_name
+@click.option("-d", "--database", metavar="ADDRESS", help="The database; without it, the settings say where it runs.")
+@profile_
+@click.option(
+    "--http",
+    "address",
+    is_flag=False,
+    flag_value=HTTP,
+    metavar="[URL]",
+    help=f"Connect to a server that runs (everhold mcp --http) instead; {HTTP} if no URL or address is given.",
+)
+@_file
+@_print
+@_json
+def install_(
+    host: str,
+    scope: str,
+    name: str,
+    database: str | None,
+    profile: str,
+    address: str | None,
+    file: str | None,
+    only_print: bool,
+    as_json: bool,
+) -> None:
+    """Tell a host how to start `everhold mcp`, or where it runs; its other settings stay as they are."""
+    from everhold.mcp import hosts
+
+    _refuse_missing()
+    meant, place = _place(host, scope, file, name)
+    if address is not None:
+        from everhold.mcp.http_address import url_of
+
+        if database is not None or profile != "default":
+            raise BadSetting("--http", "which database and tools it has is said where the server is started")
+        entry = meant.remote(url_of(address))
+    else:
+        words = hosts.command(None if database is None else settings_of(database).database)
+        words += [] if profile == "default" else ["--profile", profile]
+        entry = meant.entry(words)
+    if only_print:
+        click.echo(f"belongs in {place.file}:", err=True)
+        click.echo(meant.snippet(place, name, entry), nl=False)
+        return
+    changed = hosts.install(meant, place, name, entry)
+    if as_json:
+        reach = {"url": entry["url"]} if address is not None else {"command": words}
+        json_out({"host": host, "file": str(place.file), "name": name, "changed": changed, **reach})
+        return
+    click.echo(f"{'wrote' if changed else 'nothing to do:'} {name} in {place.file}")
+    if address is not None:
+        click.echo("The host reads the token from EVERHOLD_MCP_TOKEN: `everhold mcp --http` prints how to set it.")
+    click.echo(meant.look)
+
+
+@click.command("uninstall")
+@_host
+@_scope
+@_name
+@_file
+@_json
+def uninstall_(host: str, scope: str, name: str, file: str | None, as_json: bool) -> None:
+    """Take the server out of a host; its other settings stay as they are."""
+    from everhold.mcp import hosts
+
+    meant, place = _place(host, scope, file, name)
+    changed = hosts.uninstall(meant, place, name)
+    if as_json:
+        json_out({"host": host, "file": str(place.file), "name": name, "changed": changed})
+    else:
+        click.echo(f"took {name} out of {place.file}" if changed else f"nothing to do: no {name} in {place.file}")
+
+
+@click.command("agent")
+@click.argument("host", type=click.Choice(["claude-code"]))
+@click.option(
+    "--scope",
+    type=click.Choice(["user", "project"]),
+    default="project",
+    show_default=True,
+    help="For everybody in this folder, or for you everywhere.",
+)
+@_name
+@_print
+@click.option("--remove", is_flag=True, help="Take it away again.")
+def agent_(host: str, scope: str, name: str, only_print: bool, remove: bool) -> None:
+    """Write a sub-agent that runs a strategy from start to result by itself."""
+    from everhold.mcp import subagent_prompt
+    from everhold.mcp.hosts import World
+
+    _checked(name)
+    file = subagent_prompt.place(World(), cast("Literal['user', 'project']", scope))
+    if only_print:
+        click.echo(subagent_prompt.definition(name), nl=False)
+    elif remove:
+        click.echo(f"took away {file}" if subagent_prompt.uninstall(file) else f"nothing to do: no {file}")
+    else:
+        click.echo(
+            f"{'wrote' if subagent_prompt.install(file, subagent_prompt.definition(name)) else 'nothing to do:'} {file}"
+        )
+        click.echo("Ask Claude Code: use the everhold agent to …")
+
+
+def _place(host: str, scope: str, file: str | None, name: str) -> tuple[Host, Place]:
+    from everhold.mcp.hosts import HOSTS, Place, Scope, World
+
+    _checked(name)
+    meant = HOSTS[host]
+    place = meant.place(World(), cast("Scope", scope))
+    return meant, place if file is None else Place(Path(file).expanduser().absolute(), place.servers)
+
+
+def _checked(name: str) -> None:
+    """Hosts make tool names of it, so it has the letters that all of them take."""
+    if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum() or len(name) > 32:
+        raise BadSetting("--name", f"{name!r} should be letters, digits, - and _, at most 32")
+
+
+def _refuse_missing() -> None:
+    """A host would only see a server that does not start."""
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        raise MissingExtra("mcp", "everhold mcp")

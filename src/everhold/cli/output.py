@@ -1,0 +1,268 @@
+"""The command line's output: words first, tables that fit the terminal, one JSON document where it was asked for."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import click
+
+from everhold.core.codec import JSON
+from everhold.core.query import Kind, Query
+from everhold.core.status import LATEST, Accepted, Finished, OpenQuery, Paused, Raised, Running, Status, Stopped
+
+if TYPE_CHECKING:
+    from everhold.ports.store import Progress
+
+#: Spaces between two columns.
+GAP: Final = 2
+#: Columns that a cell has at least, if it needs them.
+LEAST: Final = 8
+#: Columns of a terminal that has no room for more than what is needed.
+NARROW: Final = 60
+#: Seconds of work for which no bar is shown.
+MOMENT: Final = 0.5
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def clean(text: str) -> str:
+    """Text of a program or a model without what would steer the terminal."""
+    return _CONTROL.sub("�", text.replace("\r\n", "\n"))
+
+
+def line(text: str, limit: int = 0) -> str:
+    """Text on one line, and not longer than `limit`."""
+    flat = " ".join(clean(text).split())
+    return flat if not limit or len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def value_text(value: JSON) -> str:
+    """A value as people read it: text as it is, the rest as JSON."""
+    from everhold.wire import dumps
+
+    return value if isinstance(value, str) else dumps(value)
+
+
+class _Out:
+    stream: TextIO | None = None  # for JSON alone
+
+
+@contextmanager
+def json_alone() -> Iterator[None]:
+    """Standard output for JSON alone: what programs, and what they start, print there goes to standard error."""
+    stream = sys.stdout
+    stream.flush()
+    if stream is sys.__stdout__:
+        stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+    _Out.stream = stream
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _Out.stream = None
+        if stream is not sys.stdout:
+            with suppress(BrokenPipeError):
+                stream.close()
+
+
+def stdout() -> TextIO:
+    """Where what was asked for goes."""
+    return sys.stdout if _Out.stream is None else _Out.stream
+
+
+def json_out(value: JSON) -> None:
+    from everhold.wire import dumps
+
+    click.echo(dumps(value), file=stdout())
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequence[str]) -> None:
+    """A table as wide as the terminal; the columns in `wide` share what the others leave.
+
+    Where the terminal is too narrow for that, each row has lines of its own.
+    """
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    cells = [[line(cell) for cell in row] for row in rows]
+    needed = [max(cell_len(text) for text in (name, *texts)) for name, *texts in zip(columns, *cells, strict=True)]
+    widths = _widths(dict(zip(columns, needed, strict=True)), wide, console.width)
+    if widths is None:
+        return _stacked(columns, cells, console.width)
+    grid = Table(box=None, pad_edge=False, header_style="dim", padding=(0, GAP, 0, 0))
+    for name in columns:
+        grid.add_column(name, no_wrap=True, overflow="ellipsis", width=widths[name])
+    for row in cells:
+        grid.add_row(*row)
+    with console.capture() as printed:  # rich would end the process if the reader has gone
+        console.print(grid)
+    click.echo("\n".join(row.rstrip() for row in printed.get().splitlines()))
+    return None
+
+
+def _widths(needed: dict[str, int], wide: Sequence[str], room: int) -> dict[str, int] | None:
+    """How wide each column is: those in `wide` share what is left, and none takes more than it needs.
+
+    None if they cannot have the least that each needs.
+    """
+    widths = {name: width for name, width in needed.items() if name not in wide}
+    left = room - sum(widths.values()) - GAP * len(needed)
+    if left < sum(min(needed[name], LEAST) for name in wide):
+        return None
+    for count, name in enumerate(sorted(wide, key=needed.__getitem__)):
+        widths[name] = min(needed[name], left // (len(wide) - count))
+        left -= widths[name]
+    return widths
+
+
+def _stacked(columns: Sequence[str], cells: list[list[str]], width: int) -> None:
+    """Rows for a narrow terminal: the first cell, and below it the others that are not empty, each with its name."""
+    label = max(map(len, columns)) + GAP
+    for first, *rest in cells:
+        click.echo(line(f"{columns[0]} {first}", width))
+        for name, cell in zip(columns[1:], rest, strict=True):
+            if cell:
+                click.echo(f"  {name:<{label}}{line(cell, max(width - label - 2, LEAST))}")
+
+
+@contextmanager
+def progress(words: str, *, quiet: bool = False) -> Iterator[Progress | None]:
+    """A bar on standard error while something takes long; nothing where nobody looks, or for a moment's work."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    percent = TextColumn("{task.percentage:>3.0f}%")
+    left = [TimeRemainingColumn(compact=True)] if console.width >= NARROW else []
+    width = min(40, max(console.width - len(words) - 20, 5))
+    bar = Bar(TextColumn(words), BarColumn(width), percent, *left, console=console, transient=True)
+    task = bar.add_task(words, total=None)
+    late = threading.Timer(MOMENT, bar.start)
+    late.start()
+    try:
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+    finally:
+        late.cancel()
+        late.join()
+        bar.stop()
+
+
+def footer(database: str) -> None:
+    click.secho(f"database: {database}", dim=True)
+
+
+def ago(moment: float, now: float | None = None) -> str:
+    """How long ago, in the largest unit that fits."""
+    seconds = max((time.time() if now is None else now) - moment, 0)
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'' if count == 1 else 's'} ago"
+    return "just now"
+
+
+def when(moment: float) -> str:
+    """A moment on the clock of whoever reads it."""
+    return datetime.datetime.fromtimestamp(min(moment, LATEST)).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z").strip()
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def milliseconds(record: Any, *names: str) -> dict[str, JSON]:
+    """A record as JSON, with the named moments in whole milliseconds as everywhere on the wire."""
+    import msgspec
+
+    told: dict[str, JSON] = msgspec.to_builtins(record)
+    return told | {name: None if told[name] is None else int(told[name] * 1000) for name in names}
+
+
+# ---- statuses
+
+
+def report(status: Status, name: str, *, as_json: bool, terminal: bool) -> int:
+    """Tell where a session stands; returns how to exit.
+
+    What the program returned goes to standard output, and so do open questions (as JSON where nobody is at a
+    terminal); the line about the session goes to standard error.
+    """
+    from everhold.wire import status_exit_code, status_json
+
+    if as_json:
+        json_out(status_json(status))
+    else:
+        click.secho(headline(status, name), err=True, bold=terminal)
+        _details(status, terminal)
+    return int(status_exit_code(status))
+
+
+def _details(status: Status, terminal: bool) -> None:
+    from everhold.wire import status_json
+
+    match status:
+        case Finished(outcome=Raised(traceback=lines)):
+            if lines.strip():  # what could not be begun has no frames
+                click.echo(clean(lines.rstrip()), err=True)
+        case Finished(outcome=Stopped()):
+            pass
+        case Finished():
+            click.echo(clean(value_text(status.result)))
+        case Paused(queries=queries) if queries and not terminal:
+            json_out(status_json(status))
+        case Paused(queries=queries):
+            for query in queries:
+                click.echo(f"  {question(query)}")
+
+
+def headline(status: Status, name: str) -> str:
+    """One line about where a session stands."""
+    match status:
+        case Finished(outcome=Raised(error=error)):
+            return f"failed · {name} · {line(error)}"
+        case Finished(outcome=Stopped(reason=reason)):
+            return f"cancelled · {name}" + (f" · {line(reason)}" if reason else "")
+        case Finished(metrics=metrics):
+            return f"completed · {name}{cost(metrics)}"
+        case Paused(queries=queries) if queries:
+            return f"waiting · {name} · {plural(len(queries), 'question')} open"
+        case Paused(until=until, waiting_for=words):
+            moment = f" · until {when(until)}" if until is not None else ""
+            return f"waiting · {name} · for {', '.join(words) or 'time'}{moment}"
+        case Accepted(remaining=remaining):
+            more = f"{plural(remaining, 'question')} still open" if remaining else "ready to go on where its program is"
+            return f"accepted · {name} · {more}"
+        case Running(waiting_for=words):
+            return f"running · {name}" + (f" · {', '.join(words)}" if words else "")
+    raise AssertionError(status)
+
+
+def cost(metrics: dict[str, Any]) -> str:
+    """What models were asked and what that cost; nothing if none was."""
+    auto = metrics["auto"]
+    calls, tokens = auto["llm_calls"], auto["total_tokens"]["tokens"]
+    return f" · {plural(calls, 'model answer')} · {tokens} tokens" if calls else ""
+
+
+def question(query: OpenQuery, limit: int = 0) -> str:
+    """An open question on one line."""
+    return f"{query.id} {query.kind}{f' to {query.to}' if query.to else ''}: {line(asked_words(query), limit)}"
+
+
+def asked_words(query: OpenQuery | Query) -> str:
+    """What is asked; a model may be asked to go on with what was said."""
+    return query.prompt or query.name or ("a conversation" if query.kind is Kind.LLM else "")

@@ -1,0 +1,295 @@
+"""Commands for packages of programs: `pkg` and its verbs. They are those of `packages/lua/api.py`.
+
+Python packages are installed by pip, and only where somebody says `--python`: installing one runs what it is built
+with.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from everhold.cli.app import Verbs
+from everhold.cli.context import at_terminal, confirm, json_option, misused, pairs, settings_of
+from everhold.cli.output import clean, json_out, plural, table
+from everhold.cli.pkg_project import doctor_, init_, migrate_, project_option, repair_, scaffold_, update_
+from everhold.cli.trust import trust_, trusted_, untrust_
+
+python_option = click.option(
+    "--python", "is_python", is_flag=True, help="A Python package, by pip into this environment."
+)
+
+
+@click.group("pkg", cls=Verbs, invoke_without_command=True)
+@click.pass_context
+def pkg_(ctx: click.Context) -> None:
+    """Install, link, list, mend and trust packages of programs."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_)
+
+
+@pkg_.command("list")
+@click.option("--limit", default=0, metavar="N", help="At most so many; 0 means all.")
+@click.option(
+    "--sort", default="-active,name", show_default=True, metavar="KEYS", help="Keys; - before one turns it round."
+)
+@click.option("--filter", "filters", multiple=True, metavar="KEY=VALUE", help="Only those that say exactly this.")
+@click.option("--field", "fields", multiple=True, metavar="KEY", help="With --json: these keys of each, and no other.")
+@click.option("--full", is_flag=True, help="With --json: all that is known of each.")
+@project_option
+@json_option
+def list_(
+    limit: int = 0,
+    sort: str = "-active,name",
+    filters: tuple[str, ...] = (),
+    fields: tuple[str, ...] = (),
+    full: bool = False,
+    project: str | None = None,
+    as_json: bool = False,
+) -> None:
+    """List the packages that are here, and which of them a name means."""
+    from everhold.packages import distributions
+    from everhold.packages.lua.api import list_packages
+    from everhold.packages.settings import PACKAGES
+
+    found = settings_of(None)
+    near = [(path, "settings") for path in (*found.packages_path, found.root / PACKAGES)]
+    told = list_packages(
+        project,
+        limit=limit,
+        sort=sort,
+        filter={key: _value(text) for key, text in pairs(filters, "--filter").items()},
+        fields=list(fields) or None,
+        verbose="full" if full or not as_json else "summary",
+        more=near,
+    )
+    told["python"] = distributions.listed()
+    if as_json:
+        return json_out(told)
+    _rows(told)
+
+
+def _value(text: str) -> Any:
+    return {"true": True, "false": False}.get(text, text)
+
+
+def _rows(told: dict[str, Any]) -> None:
+    rows = [
+        (
+            row["name"],
+            row.get("version", ""),
+            row["scope"] if row["active"] else f"{row['scope']}, hidden",
+            row["resolved_source_kind"],
+            row.get("error") or row.get("description", ""),
+        )
+        for row in told["packages"]
+    ]
+    rows += [
+        (row["name"], row["version"], "Python", _origin(row), ", ".join(row["programs"])) for row in told["python"]
+    ]
+    if rows:
+        table(("name", "version", "for", "is", "what it does"), rows, wide=("what it does",))
+    else:
+        click.echo("No packages are installed. `everhold pkg install` takes a folder or a git URL.")
+    for warning in told.get("warnings", []):
+        click.secho(f"warning: {warning}", fg="red", err=True)
+    click.secho(f"looked in {', '.join(path['path'] for path in told['search_paths'])}", dim=True)
+
+
+def _origin(row: dict[str, Any]) -> str:
+    return "linked" if row.get("linked") else "installed"
+
+
+# ---- putting in
+
+
+@pkg_.command("install")
+@click.argument("source")
+@click.option("--name", help="Another name than that of the folder or the repository.")
+@click.option("--rev", metavar="REV", help="A tag, a branch or a commit of the repository.")
+@click.option("--force", is_flag=True, help="Replace a package of that name that came from elsewhere.")
+@click.option("--max-size", metavar="SIZE", help="Install up to this size without asking, such as 50MB.")
+@click.option("--trust/--no-trust", default=None, help="Whether they may run in everhold's own process.")
+@python_option
+@project_option
+@json_option
+def install_(
+    source: str,
+    name: str | None,
+    rev: str | None,
+    force: bool,
+    max_size: str | None,
+    trust: bool | None,
+    is_python: bool,
+    project: str | None,
+    as_json: bool,
+) -> None:
+    """Install packages from a folder or a git repository, or update them.
+
+    SOURCE is a folder, or the address of a repository: github.com/ana/debate, git@host:path, file:///path. If there is
+    an init.lua at its top it is one package, else each folder with an init.lua is one. Nothing of a package is run.
+    """
+    if is_python:
+        if name or force or max_size is not None or trust is not None:
+            raise misused("--name, --force, --max-size and --trust are not for Python packages")
+        return _python(source, rev, linked=False, as_json=as_json)
+    from everhold.packages.lua.api import install
+    from everhold.packages.lua.lua_settings import size
+
+    limit = None if max_size is None else size(max_size, "--max-size")
+    accept = None if as_json or not at_terminal() else _accepted
+    told = install(_place(source), name, rev=rev, force=force, project=project, limit=limit, accept=accept)
+    here = [*told["installed"], *told.get("updated", [])]
+    if not as_json:
+        _say_installed(told)
+    told["trusted"] = _trusted(here, trust, may_ask=not as_json)
+    if as_json:
+        return json_out(told)
+    if here and not told["trusted"]:
+        click.echo("What is not trusted runs in a process of its own; see: everhold pkg trust --help")
+
+
+def _accepted(size: int, limit: int) -> bool:
+    from everhold.packages.lua.lua_settings import in_words
+
+    return click.confirm(f"It takes {in_words(size)}, more than {in_words(limit)}. Install it?")
+
+
+def _place(source: str) -> str:
+    """A path from here as an absolute one, also if nothing is there; an address as it is."""
+    path = Path(source).expanduser()
+    is_path = source.startswith(("./", "../")) or source == ".." or (source and path.exists())
+    return str(path.absolute()) if is_path else source
+
+
+def _say_installed(told: dict[str, Any]) -> None:
+    words = {
+        "installed": "installed",
+        "updated": "updated",
+        "skipped": "skipped, because they came from elsewhere",
+        "skipped_symlinks": "skipped, because they are links",
+        "left_out": "left out, because they lead out of the package",
+        "cards_installed": "cards",
+        "scenarios_installed": "scenarios",
+    }
+    for key, word in words.items():
+        if told.get(key):
+            click.echo(clean(f"{word}: {', '.join(told[key])}"))
+    if told.get("rev"):
+        click.echo(f"commit: {told['rev']}")
+    for warning in told.get("project_files_warnings", []):
+        click.secho(clean(f"warning: {warning}"), fg="red", err=True)
+
+
+def _trusted(names: list[str], wanted: bool | None, *, may_ask: bool) -> list[str]:
+    """Trust them if the user says so: by an option, or when asked once."""
+    from everhold.packages.lua.paths import home
+    from everhold.packages.lua.trust import trust
+
+    if wanted is None and names and may_ask and at_terminal():
+        wanted = click.confirm(f"Do you trust {_few(names)}? What is trusted runs in everhold's own process.")
+    return [trust(home().packages / name).path for name in names] if wanted else []
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names) if len(names) < 4 else f"these {plural(len(names), 'package')}"
+
+
+def _python(source: str, rev: str | None, *, linked: bool, as_json: bool) -> None:
+    from everhold.packages import distributions
+
+    told = distributions.install(source, rev=rev, linked=linked)
+    if as_json:
+        return json_out(told)
+    for name, programs in told["programs"].items():
+        click.echo(clean(f"{'installed' if name in told['installed'] else 'updated'}: {name} ({', '.join(programs)})"))
+    if "note" in told:
+        click.echo(told["note"])
+    click.secho(f"in {told['environment']}", dim=True)
+
+
+@pkg_.command("link")
+@click.argument("folder")
+@click.option("--name", help="Another name than that of the folder.")
+@click.option("--force", is_flag=True, help="Replace an installed package of that name.")
+@click.option("--variant", is_flag=True, help="Only for this project, on this machine: in alc.local.toml.")
+@python_option
+@project_option
+@json_option
+def link_(
+    folder: str, name: str | None, force: bool, variant: bool, is_python: bool, project: str | None, as_json: bool
+) -> None:
+    """Use a folder as a package where it is; changes in it count at once."""
+    if is_python:
+        if name or force or variant:
+            raise misused("--name, --force and --variant are not for Python packages")
+        return _python(folder, None, linked=True, as_json=as_json)
+    from everhold.packages.lua.api import link
+
+    told = link(folder, name, force=force, scope="variant" if variant else "global", project=project)
+    if as_json:
+        return json_out(told)
+    for linked, target in told["targets"].items():
+        click.echo(f"linked: {linked} is {clean(target)}")
+    if not told["linked"]:
+        click.echo(f"Nothing was changed: {told['alc_local_toml']} names it already.")
+
+
+# ---- taking away
+
+
+@pkg_.command("unlink")
+@click.argument("name")
+@project_option
+@json_option
+def unlink_(name: str, project: str | None, as_json: bool) -> None:
+    """Take a link away; the folder that it leads to stays."""
+    from everhold.packages.lua.api import unlink
+
+    told = unlink(name, project=project)
+    if as_json:
+        return json_out(told)
+    click.echo(f"unlinked: {told['unlinked']}")
+
+
+@pkg_.command("remove")
+@click.argument("name")
+@click.option("--global", "from_home", is_flag=True, help="Delete what was installed for you.")
+@click.option("--all", "from_all", is_flag=True, help="From the project and from what was installed for you.")
+@click.option("--version", metavar="V", help="This version alone.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@python_option
+@project_option
+@json_option
+def remove_(
+    name: str,
+    from_home: bool,
+    from_all: bool,
+    version: str | None,
+    yes: bool,
+    is_python: bool,
+    project: str | None,
+    as_json: bool,
+) -> None:
+    """Remove a package from the project's list, or delete what was installed."""
+    from everhold.packages import distributions
+    from everhold.packages.lua.api import remove
+
+    if from_home and from_all:
+        raise misused("say --global or --all")
+    if is_python or from_home or from_all:
+        confirm(f"Delete {name}?", yes)
+    scope = "all" if from_all else "global" if from_home else "project"
+    told = distributions.remove(name) if is_python else remove(name, project=project, version=version, scope=scope)
+    if as_json:
+        return json_out(told)
+    click.echo(f"removed: {told['removed']}")
+    for key in ("project_note", "global_note"):
+        if told.get(key):
+            click.secho(clean(told[key]), dim=True)
+
+
+for _command in (repair_, doctor_, scaffold_, init_, update_, migrate_, trust_, untrust_, trusted_):
+    pkg_.add_command(_command)

@@ -1,0 +1,111 @@
+"""The command that says what can be run: programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from everhold.cli.action_options import saying_what_it_takes, worded
+from everhold.cli.context import common, misused, program_of, settings_of
+from everhold.cli.output import clean, json_out, table
+from everhold.core.codec import JSON
+
+if TYPE_CHECKING:
+    from everhold.packages.catalog import Catalog, Entry
+    from everhold.packages.strategies.metadata import Estimate, Parameter, Strategy
+    from everhold.ports.program import Program
+
+
+@click.command("programs")
+@click.argument("name", required=False)
+@click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
+@common
+def programs_(name: str | None, arguments: tuple[str, ...], database: str | None, as_json: bool) -> None:
+    """List what `run` can start by name, or describe one of them.
+
+    With arguments, the cost is that of a call with them: everhold programs rank n=8
+    """
+    from everhold.packages.catalog import catalog
+
+    if name is None:
+        return _list(catalog(settings_of(database)), as_json)
+    _describe(program_of(database, name), arguments, as_json)
+
+
+def _list(found: Catalog, as_json: bool) -> None:
+    if as_json:
+        rows: list[JSON] = [_plain(entry) for entry in found.entries]
+        return json_out({"programs": rows, "problems": [str(problem) for problem in found.problems]})
+    table(("name", "written in", "costs", "what it does"), map(_row, found.entries), wide=("what it does",))
+    for entry in found.entries:
+        if entry.hidden:
+            click.echo(f"The name {entry.name} means another program; this one is {entry.ref}")
+    for problem in found.problems:
+        click.secho(f"problem: {problem}", fg="red")
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    written = "everhold" if entry.kind == "strategy" else {"python": "Python", "lua": "Lua"}[entry.kind]
+    return entry.name, written, str(entry.estimate or ""), entry.summary
+
+
+def _plain(entry: Entry) -> dict[str, JSON]:
+    told: dict[str, JSON] = msgspec.to_builtins(entry)
+    return told | {"estimate": None if entry.estimate is None else entry.estimate.plain}
+
+
+def _describe(program: Program[Any, Any], arguments: tuple[str, ...], as_json: bool) -> None:
+    from everhold.packages.catalog import entry, strategy_of
+
+    about, told = strategy_of(program), entry(program)
+    if about is None and arguments:
+        raise misused(f"nobody knows what {told.name} costs: describe it without arguments")
+    cost = None if about is None else _cost(about, arguments)
+    if as_json:
+        facts = _plain(told) | {"estimate": None if cost is None else cost.plain, **_more(about)}
+        return json_out(facts | {"parameters": _parameters(program, about)})
+    click.secho(told.name, bold=True)
+    click.echo(clean(told.summary or "It says nothing of itself."))
+    if about is not None and cost is not None:
+        _strategy(about, cost)
+    else:
+        click.echo(f"\nprogram     {told.ref}")
+        takes = [str(parameter) for parameter in program.signature.parameters.values()]
+        click.echo(f"takes       {clean(', '.join(takes)) or 'nothing'}")
+
+
+def _cost(about: Strategy, arguments: tuple[str, ...]) -> Estimate:
+    given: dict[str, Any] = {}
+    with saying_what_it_takes(about.program, given):
+        given |= worded(about.program, arguments)
+        return about.estimate(given)
+
+
+def _strategy(about: Strategy, cost: Estimate) -> None:
+    click.echo(f"\nuse it when {about.use_when}\nnot when    {about.not_when}\ncosts       {cost}: {about.formula}")
+    for paper in about.papers:
+        click.echo(f"paper       {paper}")
+    click.echo("takes")
+    for one in about.parameters:
+        usual = "" if one.required or one.default is None else f" (usually {msgspec.json.encode(one.default).decode()})"
+        click.echo(f"  {one.name:<12}{one.description}{usual}")
+
+
+def _more(about: Strategy | None) -> dict[str, JSON]:
+    if about is None:
+        return {}
+    papers = [str(paper) for paper in about.papers]
+    return {"use_when": about.use_when, "not_when": about.not_when, "papers": papers}
+
+
+def _parameters(program: Program[Any, Any], about: Strategy | None) -> list[JSON]:
+    if about is None:
+        return [{"name": name} for name in program.signature.parameters]
+    return [_parameter(one) for one in about.parameters]
+
+
+def _parameter(one: Parameter) -> dict[str, JSON]:
+    usual: dict[str, JSON] = {"required": True} if one.required else {"default": one.default}
+    return {"name": one.name, "description": one.description, "schema": one.schema, **usual}

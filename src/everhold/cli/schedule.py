@@ -1,0 +1,178 @@
+"""The command `schedule`: what is started, or fed, when a moment comes round."""
+
+from __future__ import annotations
+
+import datetime as dates
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from everhold.cli.action_options import Deed, deeds, done
+from everhold.cli.app import Verbs
+from everhold.cli.context import SHORT, Duration, alone, common, misused, opened
+from everhold.cli.output import footer, json_out, milliseconds, table, when
+from everhold.core.codec import JSON
+
+if TYPE_CHECKING:
+    from everhold.schedules import Schedule
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@click.group("schedule", cls=Verbs, invoke_without_command=True)
+@common
+def schedule_(database: str | None, as_json: bool) -> None:
+    """Start programs at certain times: list, add, next, pause, and more."""
+    alone(list_, database=database, as_json=as_json)
+
+
+@schedule_.command("list")
+@common
+def list_(database: str | None = None, as_json: bool = False) -> None:
+    """List the schedules: when, what, and what went wrong."""
+    with opened(database) as house:
+        found = house.runtime.schedules()
+        if as_json:
+            return json_out({"database": house.database, "schedules": [_json(one) for one in found]})
+        rows = [(one.name, one.when, done(one.do), _stands(one), _last(one)) for one in found]
+        if rows:
+            table(("name", "when", "does", "next", "last"), rows, wide=("does", "last"))
+        else:
+            click.echo("no schedules; make one: everhold schedule add NAME PROGRAM --cron '0 3 * * *'")
+        footer(house.database)
+
+
+@schedule_.command("add")
+@click.argument("name")
+@deeds
+@click.option("--cron", metavar="EXPR", help="Five fields: minute hour day month weekday, or @daily and the like.")
+@click.option("--every", type=Duration(), help="Again and again after a pause: 90s, 15m, 12h.")
+@click.option("--at", "moment", metavar="TIME", help="Once: 2026-03-01T09:00, in --timezone unless it says its own.")
+@click.option("--timezone", default="UTC", show_default=True, help="Whose clock: Europe/Berlin.")
+@click.option(
+    "--overlap",
+    type=click.Choice(["allow", "skip", "queue"]),
+    default="allow",
+    show_default=True,
+    help="While the session before has not ended.",
+)
+@click.option(
+    "--catch-up",
+    type=click.Choice(["one", "all", "none"]),
+    default="one",
+    show_default=True,
+    help="Moments that nobody was there for: the last one, all, or none.",
+)
+@click.option("--give", default="", metavar="ARGUMENT", help="The argument that is given the moment.")
+@common
+def add_(
+    name: str,
+    deed: Deed,
+    cron: str | None,
+    every: float | None,
+    moment: str | None,
+    timezone: str,
+    overlap: Any,
+    catch_up: Any,
+    give: str,
+    database: str | None,
+    as_json: bool,
+) -> None:
+    """Make a schedule, or change the one of this name."""
+    time = _when(cron, every, moment)
+    do, args = deed.read(database, whole=not give)
+    with opened(database, makes=True) as house:
+        made = house.runtime.schedule(
+            name,
+            time,
+            do,
+            timezone=timezone,
+            args=args,
+            give=give,
+            overlap=overlap,
+            catch_up=catch_up,
+            **deed.told(),
+        )
+        if as_json:
+            return json_out({"database": house.database, **_json(made)})
+        click.echo(f"{name}: {made.when}, next {_stands(made)}")
+        footer(house.database)
+
+
+def _when(cron: str | None, every: float | None, moment: str | None) -> Any:
+    given = [one for one in (cron, every, moment) if one is not None]
+    if len(given) != 1:
+        raise misused("say when, with one of --cron, --every and --at")
+    if every is not None:
+        return dates.timedelta(seconds=every)
+    if moment is None:
+        return cron
+    try:
+        return dates.datetime.fromisoformat(moment)
+    except ValueError:
+        raise misused(f"{moment!r} is no time; say 2026-03-01T09:00") from None
+
+
+@schedule_.command("next")
+@click.argument("name")
+@click.option("-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
+@common
+def next_(name: str, count: int, database: str | None, as_json: bool) -> None:
+    """Say when a schedule comes round next."""
+    with opened(database) as house:
+        moments = house.runtime.moments(name, count)
+        if as_json:
+            return json_out({"name": name, "moments": [int(at * 1000) for at in moments]})
+        for at in moments:
+            click.echo(when(at))
+
+
+@schedule_.command("pause")
+@click.argument("name")
+@common
+def pause_(name: str, database: str | None, as_json: bool) -> None:
+    """Let a schedule rest until it is resumed."""
+    with opened(database) as house:
+        _tell(house.runtime.pause_schedule(name), as_json)
+
+
+@schedule_.command("resume")
+@click.argument("name")
+@common
+def resume_(name: str, database: str | None, as_json: bool) -> None:
+    """Let a schedule go on with its next moment."""
+    with opened(database) as house:
+        _tell(house.runtime.resume_schedule(name), as_json)
+
+
+@schedule_.command("remove")
+@click.argument("name")
+@common
+def remove_(name: str, database: str | None, as_json: bool) -> None:
+    """Forget a schedule; sessions that it has begun go on."""
+    with opened(database) as house:
+        house.runtime.unschedule(name)
+        if as_json:
+            return json_out({"removed": name})
+        click.echo(f"removed {name}")
+
+
+def _tell(schedule: Schedule, as_json: bool) -> None:
+    if as_json:
+        return json_out(_json(schedule))
+    click.echo(f"{schedule.name}: {'next ' if schedule.next_at else ''}{_stands(schedule)}")
+
+
+def _json(schedule: Schedule) -> dict[str, JSON]:
+    return milliseconds(schedule, "next_at", "last_at")
+
+
+def _stands(schedule: Schedule) -> str:
+    return when(schedule.next_at) if schedule.next_at is not None else schedule.state
+
+
+def _last(schedule: Schedule) -> str:
+    if schedule.problem:
+        return schedule.problem
+    return "" if schedule.last_session is None else schedule.last_session[:SHORT]

@@ -1,0 +1,305 @@
+"""Commands that look at sessions and change nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everhold.cli.context import Duration, House, called, common, opened, pairs, session_argument
+from everhold.cli.output import (
+    ago,
+    asked_words,
+    clean,
+    footer,
+    headline,
+    json_out,
+    line,
+    milliseconds,
+    plural,
+    question,
+    table,
+    value_text,
+    when,
+)
+from everhold.core.query import Answer, Query
+
+if TYPE_CHECKING:
+    from everhold.core.codec import JSON
+    from everhold.core.journal import Delivery
+    from everhold.ports.store import Record
+
+
+@click.command("sessions")
+@click.option("--state", multiple=True, help="running, paused, completed, failed, cancelled; may be repeated.")
+@click.option("--program", help="Only those of this program.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label.")
+@click.option("--older-than", type=Duration(), help="Not moved for so long: 90s, 15m, 12h, 30d.")
+@click.option("--newer-than", type=Duration(), help="Moved since.")
+@click.option("--limit", type=click.IntRange(1), default=50, metavar="N", show_default=True, help="At most so many.")
+@click.option("--after", metavar="SESSION", help="The next page: the last session of the one before.")
+@common
+def sessions_(
+    state: tuple[str, ...],
+    program: str | None,
+    labels: tuple[str, ...],
+    older_than: float | None,
+    newer_than: float | None,
+    limit: int,
+    after: str | None,
+    database: str | None,
+    as_json: bool,
+) -> None:
+    """List sessions, newest first."""
+    with opened(database) as house:
+        listed = house.runtime.sessions(
+            state=list(state) or None,
+            program=program,
+            labels=pairs(labels, "--label"),
+            older_than=older_than,
+            newer_than=newer_than,
+            limit=limit,
+            after=house.session(after) if after else None,
+        )
+        if as_json:
+            rows = [milliseconds(info, "created_at", "updated_at", "due_at") for info in listed]
+            return json_out({"database": house.database, "sessions": rows})
+        columns = ("session", "state", "program", "steps", "moved", "title")
+        if listed:
+            table(columns, [_row(info) for info in listed], wide=("program", "title"))
+        else:
+            click.echo("no sessions")
+        footer(house.database)
+
+
+def _row(info: Any) -> tuple[str, ...]:
+    name, program = called(info.session_id, info.key), _brief(info.program)
+    return name, info.state, program, str(info.steps), ago(info.updated_at), info.title
+
+
+def _brief(program: str) -> str:
+    """A program's reference without the folders."""
+    return program.replace("\\", "/").rpartition("/")[2]
+
+
+@click.command("show")
+@session_argument
+@click.option("--full", is_flag=True, help="Questions and answers in full.")
+@common
+def show_(session: str, full: bool, database: str | None, as_json: bool) -> None:
+    """Show one session: what was asked, what was answered, how it ended."""
+    with opened(database) as house:
+        session_id = house.session(session)
+        record, status = house.record(session_id), house.runtime.status(session_id)
+        if as_json:
+            from everhold.wire import status_json
+
+            steps = [_step_json(delivery) for delivery in record.deliveries]
+            told = {"database": house.database, "session": _facts(record), "steps": steps}
+            return json_out({**told, "status": status_json(status)})
+        _show_facts(record)
+        _show_steps(record, full)
+        click.secho(f"\n{headline(status, called(session_id, record.birth.key))}", bold=True)
+        _show_rest(house, session_id, record)
+        footer(house.database)
+
+
+def _facts(record: Record) -> dict[str, JSON]:
+    birth, head = record.birth, record.head
+    facts: dict[str, JSON] = {
+        "session_id": birth.id,
+        "key": birth.key,
+        "title": birth.title,
+        "program": birth.program,
+        "version": birth.version,
+        "arguments": birth.args,
+        "labels": birth.labels,
+        "state": head.state,
+        "steps": head.n,
+        "created_at": int(birth.created_at * 1000),
+        "updated_at": int(head.updated_at * 1000),
+        "parent": birth.parent,
+        "origin": birth.origin,
+    }
+    return facts
+
+
+def _step_json(delivery: Delivery) -> dict[str, JSON]:
+    import msgspec
+
+    told: dict[str, JSON] = msgspec.to_builtins(delivery)
+    return {**told, "at": int(delivery.at * 1000)}
+
+
+def _show_facts(record: Record) -> None:
+    birth = record.birth
+    shown = {
+        "session": birth.id,
+        "key": birth.key,
+        "title": birth.title,
+        "program": f"{birth.program} version {birth.version}",
+        "arguments": ", ".join(f"{name}={value_text(value)}" for name, value in birth.args.items()),
+        "labels": ", ".join(f"{name}={value}" for name, value in birth.labels.items()),
+        "parent": birth.parent,
+        "forked from": f"{birth.origin} after step {birth.origin_n}" if birth.origin else "",
+        "started": f"{when(birth.created_at)} ({ago(birth.created_at)})",
+        "moved": ago(record.head.updated_at),
+    }
+    for name, value in shown.items():
+        if value:
+            click.echo(f"{name:<12} {line(value, 200)}")
+
+
+def _show_steps(record: Record, full: bool) -> None:
+    asked: dict[int, Query] = {}
+    rows = []
+    for delivery in record.deliveries:
+        for answer in delivery.answers:
+            rows.append((str(delivery.n), *_exchange(asked.get(answer.q), answer)))
+        asked |= {query.q: query for query in delivery.asked}
+        rows += [(str(delivery.n), "", "", words, "") for words in _noted(delivery)]
+    if not rows:
+        return
+    click.echo()
+    if not full:
+        return table(("step", "question", "kind", "asked", "answer"), rows, wide=("asked", "answer"))
+    for step, query_id, kind, prompt, said in rows:
+        click.secho(" · ".join(part for part in (f"step {step}", query_id, kind) if part), fg="cyan")
+        click.echo(clean(prompt) + (f"\n  → {clean(said)}" if said else ""))
+
+
+def _exchange(query: Query | None, answer: Answer) -> tuple[str, str, str, str]:
+    said = value_text(answer.value) if answer.error is None else f"error: {answer.error.get('message')}"
+    if answer.expired:
+        said = f"{said} (nobody answered in time)"
+    who = f" (by {answer.by['user']})" if answer.by and answer.by.get("user") else ""
+    words = "" if query is None else asked_words(query)
+    return answer.id, str(query.kind) if query else "", words, said + who
+
+
+def _noted(delivery: Delivery) -> list[str]:
+    notes = delivery.notes
+    if notes is None:
+        return []
+    words = [f"{entry.level}: {entry.message}" for entry in notes.log]
+    words += ["timers fired"] * notes.fired + ["retried"] * notes.retry
+    words += [] if notes.restart is None else [f"began again with {value_text(notes.restart.args)}"]
+    return words + ([f"cancelled: {notes.cancel}".removesuffix(": ")] if notes.cancel is not None else [])
+
+
+def _show_rest(house: House, session_id: str, record: Record) -> None:
+    """Open questions, or why it failed."""
+    from everhold.core.status import Finished, Paused, Raised
+
+    status = house.runtime.status(session_id)
+    if isinstance(status, Paused):
+        for query in status.queries:
+            click.echo(f"  {question(query)} ({ago(query.asked_at)})")
+    elif isinstance(status, Finished) and isinstance(status.outcome, Raised):
+        last = [query for delivery in record.deliveries for query in delivery.asked][-1:]
+        if last:
+            click.echo(
+                f"  at step {status.outcome.step}, after {last[0].id}: {line(last[0].prompt or last[0].name, 100)}"
+            )
+        click.echo(clean(status.outcome.traceback.rstrip()))
+    elif isinstance(status, Finished) and status.state == "completed":
+        click.echo(f"  {clean(value_text(status.result))}")
+
+
+@click.command("inbox")
+@click.option("--kind", help="llm, approval, input, signal, tool or call.")
+@click.option("--to", help="Only those addressed to somebody.")
+@click.option("--limit", type=click.IntRange(1), default=100, metavar="N", show_default=True, help="At most so many.")
+@common
+def inbox_(kind: str | None, to: str | None, limit: int, database: str | None, as_json: bool) -> None:
+    """List the open questions of all sessions, oldest first.
+
+    A conversation that waits to be told something asks nobody: --kind signal lists those.
+    """
+    with opened(database) as house:
+        queries = house.runtime.inbox(kind=kind, to=to, limit=limit)
+        if as_json:
+            from everhold.wire import query_json
+
+            rows = [{"session_id": one.session_id, "query_id": one.id, **query_json(one)} for one in queries]
+            return json_out({"database": house.database, "queries": rows})
+        if queries:
+            names = {one.session_id: house.name(one.session_id) for one in queries}
+            columns = ("session", "question", "kind", "asked", "words")
+            rows_ = [
+                (names[one.session_id], one.id, str(one.kind), ago(one.asked_at), one.prompt or one.name)
+                for one in queries
+            ]
+            table(columns, rows_, wide=("words",))
+        else:
+            click.echo("no open questions")
+        footer(house.database)
+
+
+@click.command("usage")
+@click.option("--by", type=click.Choice(["program", "session"]), default="program", show_default=True)
+@click.option("--newer-than", type=Duration(), help="Only sessions that moved since: 12h, 30d.")
+@common
+def usage_(by: str, newer_than: float | None, database: str | None, as_json: bool) -> None:
+    """Add up what sessions cost in model calls and tokens."""
+    with opened(database) as house:
+        since = None if newer_than is None else time.time() - newer_than
+        rows: dict[str, dict[str, int]] = {}
+        for one in house.summaries(since):
+            name = one.birth.program if by == "program" else called(one.birth.id, one.birth.key)
+            row = rows.setdefault(name, dict.fromkeys(("sessions", "llm_calls", "prompt_tokens", "response_tokens"), 0))
+            metrics = one.head.metrics
+            for column, more in zip(
+                row, (1, metrics.llm_calls, metrics.prompt.tokens, metrics.response.tokens), strict=True
+            ):
+                row[column] += more
+        if as_json:
+            return json_out({"database": house.database, "usage": [{by: name, **row} for name, row in rows.items()]})
+        if rows:
+            columns = (by, "sessions", "model calls", "prompt tokens", "answer tokens")
+            table(columns, [(_brief(name), *map(str, row.values())) for name, row in rows.items()], wide=(by,))
+            click.echo(f"together {plural(sum(row['llm_calls'] for row in rows.values()), 'model call')}")
+        else:
+            click.echo("no sessions")
+        footer(house.database)
+
+
+@click.command("watch")
+@session_argument
+@click.option(
+    "--every", type=Duration(), default=0.3, show_default=True, metavar="S", help="Seconds between two looks."
+)
+@common
+def watch_(session: str, every: float, database: str | None, as_json: bool) -> int:
+    """Follow a session until it ends: each step as it lands."""
+    from everhold.core.status import Finished
+    from everhold.wire import status_exit_code, status_json
+
+    with opened(database) as house:
+        session_id = house.session(session)
+        name, seen = house.name(session_id), 0
+        told: JSON = None
+        while True:
+            record = house.record(session_id, since=seen)
+            for delivery in record.deliveries:
+                _tell_step(delivery, as_json)
+            seen = record.head.n + 1
+            status = house.runtime.status(session_id)
+            now = status_json(status) if as_json else headline(status, name)
+            if now != told:
+                told = now
+                json_out(now) if as_json else click.secho(now, bold=True)
+            if isinstance(status, Finished):
+                return int(status_exit_code(status))
+            time.sleep(every)
+
+
+def _tell_step(delivery: Delivery, as_json: bool) -> None:
+    if as_json:
+        return json_out(_step_json(delivery))
+    for answer in delivery.answers:
+        said = _exchange(None, answer)[3]
+        click.echo(f"{delivery.n:>4}  {answer.id} ← {line(said, 100)}")
+    for query in delivery.asked:
+        click.echo(f"{delivery.n:>4}  {query.id} {query.kind}: {line(asked_words(query), 100)}")

@@ -1,0 +1,208 @@
+"""Commands that take sessions elsewhere, and that ask whether they would go on: export, import, check."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everhold.cli.context import SHORT, House, common, hinting, misused, opened, pairs, settings_of
+from everhold.cli.output import footer, json_out, line, plural, progress
+from everhold.errors import SessionExists
+
+if TYPE_CHECKING:
+    from everhold.archive.check import Checked, Report
+
+_PARTS = ("prompts", "answers", "notes", "arguments")
+_HIDDEN = "The file is redacted: a program that decides by texts may only seem to diverge."
+_ARGUMENTS = "To write it with the arguments of programs: everhold export --redact --keep-arguments"
+
+
+@click.command("export")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@click.option("-o", "--out", "file", metavar="FILE", help="Where to write; - is standard output.")
+@click.option("--as-test", "folder", metavar="FOLDER", help="Write a test that replays the session, and its JSON.")
+@click.option("--state", multiple=True, help="All in this state, instead of naming sessions; may be repeated.")
+@click.option("--program", help="All of this program.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="All with this label.")
+@click.option("--values", is_flag=True, help="Also the durable values that they used.")
+@click.option("--redact", is_flag=True, help="Without texts: enough for `check`, not for `import`.")
+@click.option("--keep-arguments", is_flag=True, help="With --redact: the arguments of programs stay.")
+@click.option("--redact-part", "parts", multiple=True, type=click.Choice(_PARTS), help="Only these; may be repeated.")
+@common
+def export_(
+    sessions: tuple[str, ...],
+    file: str | None,
+    folder: str | None,
+    state: tuple[str, ...],
+    program: str | None,
+    labels: tuple[str, ...],
+    values: bool,
+    redact: bool,
+    keep_arguments: bool,
+    parts: tuple[str, ...],
+    database: str | None,
+    as_json: bool,
+) -> None:
+    """Write sessions and their children to a file.
+
+    `everhold import` takes it in elsewhere; `everhold check --file` reads it where there is no database.
+    """
+    if (file is None) == (folder is None):
+        raise misused("say where to: --out FILE, or --as-test FOLDER")
+    _refuse_both(sessions, state, program, labels)
+    if keep_arguments and (parts or not redact):
+        raise misused("--keep-arguments goes with --redact; --redact-part redacts what you name, and no more")
+    with opened(database) as house:
+        ids = [house.session(name) for name in sessions]
+        if folder is not None:
+            return _as_test(house, ids, folder, as_json)
+        target: Any = sys.stdout.buffer if file in (None, "-") else file
+        with progress("exporting", quiet=as_json) as bar:
+            done = house.runtime.export(
+                target,
+                ids or None,
+                state=list(state) or None,
+                program=program,
+                labels=pairs(labels, "--label"),
+                values=values,
+                redact=list(parts) or ([one for one in _PARTS if one != "arguments"] if keep_arguments else redact),
+                progress=bar,
+            )
+        if file == "-":
+            return
+        if as_json:
+            told = {"file": file, "sessions": done.sessions, "redacted": done.redacted}
+            return json_out({"database": house.database, **told})
+        click.echo(f"wrote {plural(len(done.sessions), 'session')} to {file}")
+        if redact and "arguments" in done.redacted:
+            click.echo("arguments of programs are redacted, too; to keep them: --keep-arguments")
+        footer(house.database)
+
+
+def _refuse_both(sessions: tuple[str, ...], *which: object) -> None:
+    if sessions and any(which):
+        raise misused("name sessions, or say which fit; not both")
+
+
+def _as_test(house: House, ids: list[str], folder: str, as_json: bool) -> None:
+    from everhold.cli.export_test import write_test
+
+    if len(ids) != 1:
+        raise misused("a test is made of one session; name it")
+    made = write_test(house.record(ids[0]), folder)
+    if as_json:
+        return json_out({"database": house.database, "written": made})
+    click.echo(f"wrote {' and '.join(made)}")
+    footer(house.database)
+
+
+@click.command("import")
+@click.argument("file", required=False)
+@click.option("--skip", is_flag=True, help="Leave sessions that are here already as they are, instead of refusing.")
+@click.option("--algocline", "home", metavar="HOME", help="Take over values and cards of algocline, instead of a file.")
+@click.option("--dry-run", is_flag=True, help="With --algocline: only say what would be taken over.")
+@common
+def import_(file: str | None, skip: bool, home: str | None, dry_run: bool, database: str | None, as_json: bool) -> None:
+    """Take in the sessions of an exported file; they go on here. - is standard input."""
+    if (file is None) == (home is None):
+        raise misused("say what to take in: FILE, or --algocline HOME")
+    if home is not None:
+        if skip:
+            raise misused("--skip is for files; what is here already always stays")
+        from everhold.cli.algocline import take_over
+
+        found = settings_of(database)
+        is_new = found.path is not None and not found.path.exists()
+        with opened("memory://" if dry_run and is_new else database, makes=True) as house:
+            return take_over(house, home, dry_run=dry_run, as_json=as_json, where=found.shown)
+    if dry_run:
+        raise misused("--dry-run goes with --algocline")
+    source: Any = sys.stdin.buffer if file == "-" else file
+    with opened(database, makes=True) as house:
+        skip_them = "It is left as it is. To skip those that are here already: --skip."
+        with hinting(SessionExists, skip_them), progress("importing", quiet=as_json) as bar:
+            done = house.runtime.import_(source, existing="skip" if skip else "refuse", progress=bar)
+        if as_json:
+            told = {"sessions": done.sessions, "skipped": done.skipped, "values": done.values}
+            return json_out({"database": house.database, **told})
+        more = f"; here already: {len(done.skipped)}" if done.skipped else ""
+        click.echo(f"took in {plural(len(done.sessions), 'session')}{more}")
+        footer(house.database)
+
+
+@click.command("check")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@click.option("--file", metavar="FILE", help="Sessions of an exported file, instead of the database.")
+@click.option("--program", help="Only those of this program.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label.")
+@click.option("--all", "all_", is_flag=True, help="Also those that have ended.")
+@common
+def check_(
+    sessions: tuple[str, ...],
+    file: str | None,
+    program: str | None,
+    labels: tuple[str, ...],
+    all_: bool,
+    database: str | None,
+    as_json: bool,
+) -> int:
+    """Say which sessions would not go on with the code as it is now.
+
+    Run it before a deploy. Every session that runs or waits is replayed without effects, and nothing is changed.
+    Exits with 5 if one would not go on.
+    """
+    from everhold.wire import Exit
+
+    _refuse_both(sessions, all_, program, labels)
+    with opened("memory://" if file is not None and database is None else database) as house:
+        ids = [house.session(name) for name in sessions] if file is None else list(sessions)
+        with progress("checking", quiet=as_json) as bar:
+            report = house.runtime.check(
+                ids or None,
+                file=file,
+                state=None if all_ else ("running", "paused"),
+                program=program,
+                labels=pairs(labels, "--label"),
+                progress=bar,
+            )
+        if as_json:
+            _as_json(report)
+        else:
+            _in_words(report)
+        return Exit.OK if report.ok else Exit.PROGRAM
+
+
+def _as_json(report: Report) -> None:
+    import msgspec
+
+    json_out(
+        {"database": report.source, "ok": report.ok, "counts": report.counts, **_rows(msgspec.to_builtins(report))}
+    )
+
+
+def _rows(told: dict[str, Any]) -> dict[str, Any]:
+    return {name: told[name] for name in ("checked", "redacted", "python", "hash_seed")}
+
+
+def _in_words(report: Report) -> None:
+    for one in report.checked:
+        if one.verdict != "ok":
+            _tell(one)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(report.counts.items()))
+    click.secho(f"{plural(len(report.checked), 'session')} checked: {counts or 'nothing to check'}", bold=True)
+    if report.redacted and not report.ok:
+        click.echo(f"hint: {_HIDDEN}" + (f" {_ARGUMENTS}" if "arguments" in report.redacted else ""))
+    footer(report.source)
+
+
+def _tell(one: Checked) -> None:
+    color = None if one.goes_on else "red"
+    click.secho(f"{one.verdict} · {one.session_id[:SHORT]} · {one.program}", fg=color)
+    for word in one.reworded[:5]:
+        click.echo(f"  step {word.step}, {word.query_id}: {line(word.recorded, 60)!r} is now {line(word.asked, 60)!r}")
+    if one.reason:
+        click.echo(f"  {one.reason}")
+    if one.hint:
+        click.echo(f"  hint: {one.hint}")

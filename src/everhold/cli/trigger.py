@@ -1,0 +1,225 @@
+"""The commands `trigger` and `emit`: what an event starts or feeds, and saying that it happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everhold.cli.action_options import Deed, deeds, done, json_or_text
+from everhold.cli.answer_options import moving
+from everhold.cli.app import Verbs
+from everhold.cli.context import SHORT, Duration, alone, common, opened, pairs, written
+from everhold.cli.output import footer, json_out, milliseconds, table, when
+from everhold.core.codec import JSON, loads
+from everhold.errors import BadSetting, BadValue
+
+if TYPE_CHECKING:
+    from everhold.schedules import Handover, Trigger
+
+
+@click.group("trigger", cls=Verbs, invoke_without_command=True)
+@common
+def trigger_(database: str | None, as_json: bool) -> None:
+    """Start programs when something happens: list, add, log, and more."""
+    alone(list_, database=database, as_json=as_json)
+
+
+@trigger_.command("list")
+@common
+def list_(database: str | None = None, as_json: bool = False) -> None:
+    """List what is triggered, and by which event."""
+    with opened(database) as house:
+        found = house.runtime.triggers()
+        if as_json:
+            return json_out({"database": house.database, "triggers": [_json(one) for one in found]})
+        rows = [(one.event, one.name, done(one.do), _where(one), "" if one.enabled else "disabled") for one in found]
+        if rows:
+            table(("event", "name", "does", "where", ""), rows, wide=("does", "where"))
+        else:
+            click.echo("no triggers; make one: everhold trigger add EVENT PROGRAM")
+        footer(house.database)
+
+
+@trigger_.command("add")
+@click.argument("event")
+@deeds
+@click.option("--name", help="What the trigger is called; after its program, by itself.")
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="What the payload must have: customer.tier=gold; JSON or text.",
+)
+@click.option(
+    "--give", default="*", metavar="ARGUMENT", help="The argument that is given the payload; by itself, its fields are."
+)
+@common
+def add_(
+    event: str,
+    deed: Deed,
+    name: str | None,
+    where: tuple[str, ...],
+    give: str,
+    database: str | None,
+    as_json: bool,
+) -> None:
+    """Let an event start a program or feed a session."""
+    do, args = deed.read(database, whole=False)
+    wanted = {field: json_or_text(text) for field, text in pairs(where, "--where").items()}
+    with opened(database, makes=True) as house:
+        made = house.runtime.on(event, do, name=name, where=wanted, args=args, give=give, **deed.told())
+        if as_json:
+            return json_out({"database": house.database, **_json(made)})
+        click.echo(f"{event} → {done(made.do)} ({made.name})")
+        footer(house.database)
+
+
+@trigger_.command("enable")
+@click.argument("event")
+@click.argument("name")
+@common
+def enable_(event: str, name: str, database: str | None, as_json: bool) -> None:
+    """Let an event trigger this again."""
+    _enable(event, name, True, database, as_json)
+
+
+@trigger_.command("disable")
+@click.argument("event")
+@click.argument("name")
+@common
+def disable_(event: str, name: str, database: str | None, as_json: bool) -> None:
+    """Let an event not trigger this any more."""
+    _enable(event, name, False, database, as_json)
+
+
+def _enable(event: str, name: str, enabled: bool, database: str | None, as_json: bool) -> None:
+    with opened(database) as house:
+        found = house.runtime.enable_trigger(event, name, enabled=enabled)
+        if as_json:
+            return json_out(_json(found))
+        click.echo(f"{event} → {name}: {'enabled' if enabled else 'disabled'}")
+
+
+@trigger_.command("remove")
+@click.argument("event")
+@click.argument("name")
+@common
+def remove_(event: str, name: str, database: str | None, as_json: bool) -> None:
+    """Forget a trigger; what it has started goes on."""
+    with opened(database) as house:
+        house.runtime.off(event, name)
+        if as_json:
+            return json_out({"removed": name, "event": event})
+        click.echo(f"removed {name} of {event}")
+
+
+@trigger_.command("log")
+@click.argument("event", required=False)
+@click.option(
+    "--state", type=click.Choice(["started", "already", "waiting", "failed"]), help="Only those that came to this."
+)
+@common
+def log_(event: str | None, state: str | None, database: str | None, as_json: bool) -> None:
+    """List what events have lately started, or could not."""
+    with opened(database) as house:
+        found = house.runtime.handovers(event, state=state)
+        if as_json:
+            told = [milliseconds(one, "due_at") for one in found]
+            return json_out({"database": house.database, "handovers": told})
+        if found:
+            table(("handover", "state", "session", "error"), [_row(one) for one in found], wide=("handover", "error"))
+        else:
+            click.echo("nothing was handed over")
+        footer(house.database)
+
+
+@trigger_.command("retry")
+@click.argument("handover")
+@common
+def retry_(handover: str, database: str | None, as_json: bool) -> None:
+    """Try a handover again, now."""
+    with moving(database) as house:
+        _tell([house.runtime.hand_over(handover)], as_json)
+
+
+@trigger_.command("drop")
+@click.argument("handover")
+@common
+def drop_(handover: str, database: str | None, as_json: bool) -> None:
+    """Forget a handover: what it should have started is not started."""
+    with opened(database) as house:
+        house.runtime.drop_handover(handover)
+        if as_json:
+            return json_out({"dropped": handover})
+        click.echo(f"dropped {handover}")
+
+
+@click.command("emit")
+@click.argument("event")
+@click.argument("payload", required=False, metavar="[JSON]")
+@click.option("--key", help="Same key, same event: emit it again and nothing happens twice.")
+@click.option(
+    "--wait", type=Duration(), metavar="S", help="Seconds to let what was started go on; as far as it can here."
+)
+@common
+def emit_(
+    event: str, payload: str | None, key: str | None, wait: float | None, database: str | None, as_json: bool
+) -> None:
+    """Say that something happened; what it triggers is started once.
+
+    JSON is the payload; - reads it from standard input.
+    """
+    given = _payload(payload)
+    with moving(database) as house:
+        found = house.runtime.emit(event, given, key=key)
+        for one in found.handovers if found.new else ():
+            if one.session_id is not None:
+                house.ask(lambda runtime, one=one: runtime._settled(one.session_id, wait))  # type: ignore[misc]
+        if as_json:
+            handovers = [milliseconds(one, "due_at") for one in found.handovers]
+            return json_out({**milliseconds(found, "at"), "handovers": handovers, "database": house.database})
+        again = "" if found.new else f" (it happened before, {when(found.at)})"
+        click.echo(f"{event} {found.key}{again}")
+        _tell(list(found.handovers), as_json)
+        footer(house.database)
+
+
+def _payload(text: str | None) -> JSON:
+    if text is None:
+        return None
+    source = written("-", "payload") if text == "-" else text
+    try:
+        return loads(source)
+    except BadValue as error:
+        raise BadSetting("payload", f"it is not JSON: {error.reason}") from None
+
+
+def _tell(handovers: list[Handover], as_json: bool) -> None:
+    if as_json:
+        return json_out({"handovers": [milliseconds(one, "due_at") for one in handovers]})
+    for one in handovers:
+        more = one.error or (one.session_id or "")[:SHORT]
+        click.echo(f"  {one.trigger}: {one.state}" + (f" · {more}" if more else ""))
+    if not handovers:
+        click.echo("  nothing is triggered by it")
+
+
+def _row(one: Handover) -> tuple[str, ...]:
+    return one.id, one.state, (one.session_id or "")[:SHORT], one.error
+
+
+def _json(trigger: Trigger) -> dict[str, JSON]:
+    import msgspec
+
+    told: dict[str, JSON] = msgspec.to_builtins(trigger)
+    return told
+
+
+def _where(trigger: Trigger) -> str:
+    from everhold.wire import dumps
+
+    def shown(value: Any) -> str:
+        return value if isinstance(value, str) else dumps(value)
+
+    return ", ".join(f"{field}={shown(value)}" for field, value in trigger.where.items())

@@ -1,0 +1,258 @@
+"""`everhold worker`: a process that works for the sessions of a database until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from everhold.cli.answer_options import Answering, answering
+from everhold.cli.context import (
+    SHORT,
+    Duration,
+    common,
+    misused,
+    pairs,
+    program_of,
+)
+from everhold.cli.output import clean, json_out, line, plural
+from everhold.core.observer import Observer
+from everhold.errors import BadSetting
+from everhold.ports.interrupts import signals_are_told
+from everhold.wire import Exit
+
+if TYPE_CHECKING:
+    from everhold.core.metrics import Metrics
+    from everhold.runtime import Runtime
+    from everhold.workers import Limits, Told, Worker
+
+
+#: Characters of a session's name that are shown.
+NAME: Final = 40
+#: Seconds that people may take to be told, with --once and without --for.
+GRACE: Final = 5.0
+
+
+@click.command("worker")
+@click.argument("programs", nargs=-1, metavar="[PROGRAM]...")
+@click.option("--concurrency", type=int, metavar="N", help="How many sessions it drives at once; 16 by default.")
+@click.option("--once", is_flag=True, help="Do what is due, then leave; exit code 11 if work is left.")
+@click.option(
+    "--for", "within", type=Duration(), metavar="TIME", help="With --once: leave after this time at the latest."
+)
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=N",
+    help="At most N jobs at once: session=N, program.NAME=N, tool.NAME=N, tool.llm=N; may be repeated.",
+)
+@click.option("--lease-ttl", type=Duration(), metavar="TIME", help="After how long others take over if it dies; 10s.")
+@click.option("--grace", type=Duration(), metavar="TIME", help="How long work under way may take when it stops; 10s.")
+@click.option("--poll", type=Duration(), metavar="TIME", help="Look this often at least, also if nothing is heard.")
+@click.option(
+    "--adopt-parked",
+    is_flag=True,
+    help="Also answer open model questions of sessions made before everhold recorded who answers them.",
+)
+@answering
+@common
+def worker_(
+    programs: tuple[str, ...],
+    concurrency: int | None,
+    once: bool,
+    within: float | None,
+    limits: tuple[str, ...],
+    lease_ttl: float | None,
+    grace: float | None,
+    poll: float | None,
+    adopt_parked: bool,
+    who: Answering,
+    database: str | None,
+    as_json: bool,
+) -> int:
+    """Drive the sessions that can go on; take over from the dead.
+
+    It works for the PROGRAMs that are named, or for all it finds. Start as many as you like on one database. SIGTERM
+    or Ctrl-C: it claims nothing more, lets running calls get to their commit, hands over, and exits with 0.
+
+    With --once the exit code is 0 if nothing is left to do now, and 11 if a session can go on or a person could be told
+    of a question. With --json each event is a line.
+    """
+    if within is not None and not once:
+        raise misused("--for says how long --once may take; it needs --once")
+    wanted = {
+        "concurrency": concurrency,
+        "limits": _limits(limits),
+        "ttl": lease_ttl,
+        "grace": grace,
+        "poll": poll,
+        "adopt_parked": adopt_parked or None,
+        "programs": _references(database, programs),
+    }
+    llm = who.llm(database)
+    voice = Voice(as_json)
+    with voice.hearing_warnings():
+        return asyncio.run(_work(database, llm, wanted, voice, once=once, within=within))
+
+
+async def _work(
+    database: str | None, llm: Any, wanted: dict[str, Any], voice: Voice, *, once: bool, within: float | None
+) -> int:
+    import everhold
+    from everhold.engine.arguments import UNSET
+
+    async with everhold.open(database, llm=UNSET if llm is None else llm, observers=[voice], recover=False) as runtime:
+        voice.runtime = runtime
+        worker = runtime.worker(tell=voice.told, **wanted)
+        with _hearing_signals(worker):
+            voice.say("opened", f"working on {runtime.database}", database=runtime.database)
+            code = await _until_left(runtime, worker, voice, within) if once else await _until_stopped(worker)
+    if voice.gave_up:
+        _leave_threads(code)
+    return code
+
+
+async def _until_stopped(worker: Worker) -> int:
+    await worker.run()
+    return Exit.OK
+
+
+async def _until_left(runtime: Runtime, worker: Worker, voice: Voice, within: float | None) -> int:
+    began = time.monotonic()
+    left = await worker.once(within)
+    rest = GRACE if within is None else max(0.0, within - (time.monotonic() - began))
+    untold = await runtime._untold(rest)
+    due = await runtime.store.next_due()
+    voice.say("done", _left(left, untold), left=left, untold=untold, moved=worker.moved, next_due=due)
+    return Exit.LEFT if left or untold else Exit.OK
+
+
+def _left(sessions: int, untold: int) -> str:
+    words = [f"{plural(sessions, 'session')} can go on"] if sessions else []
+    words += [f"{plural(untold, 'question')} to tell people of"] if untold else []
+    return ", ".join(words) or "nothing is left to do now"
+
+
+def _leave_threads(code: int) -> None:
+    """End the process now: a call that was given up may be in a thread, for which Python would wait."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+@contextmanager
+def _hearing_signals(worker: Worker) -> Iterator[None]:
+    """Stop on the first signal; the second one has its usual effect."""
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)
+        signals_are_told(False)
+        worker.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    signals_are_told()
+    try:
+        yield
+    finally:
+        signals_are_told(False)
+
+
+def _references(database: str | None, names: tuple[str, ...]) -> list[str]:
+    return [program_of(database, name).ref for name in names]
+
+
+def _limits(words: tuple[str, ...]) -> Limits | None:
+    """Limits as they are written on the command line; None if there are none."""
+    from everhold.workers import Limits
+
+    tables: dict[str, dict[str, int]] = {"program": {}, "tool": {}}
+    session = None
+    for name, text in pairs(words, "--limit").items():
+        kind, _, what = name.partition(".")
+        if not (text.isascii() and text.isdigit()):
+            raise BadSetting("--limit", f"{text!r} is not a number of jobs; it is 1 or more")
+        most = int(text)
+        if name == "session":
+            session = most
+        elif what and kind in tables:
+            tables[kind][what] = most
+        else:
+            raise BadSetting("--limit", f"{name!r} is none of session, program.NAME and tool.NAME")
+    return Limits(session=session, **tables) if words else None
+
+
+class Voice(Observer):
+    """Prints one line for each event worth knowing, or one JSON document."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._heard = True
+        self.gave_up = False  # whether calls did not end in time
+        self.runtime: Runtime | None = None  # whose sessions these are
+
+    def say(self, event: str, text: str, session_id: str | None = None, name: str = "", **facts: Any) -> None:
+        """Print it; where nobody reads any more, the work goes on in silence."""
+        if self._heard:
+            try:
+                self._print(event, text, session_id, name or self._name(session_id), facts)
+            except OSError:
+                self._heard = False
+
+    def _print(self, event: str, text: str, session_id: str | None, name: str, facts: dict[str, Any]) -> None:
+        if self._as_json:
+            named = {} if session_id is None else {"session_id": session_id, **({"name": name} if name else {})}
+            return json_out({"at": round(time.time(), 3), "event": event, "text": text, **named, **facts})
+        who = "" if session_id is None else f"{line(clean(name), NAME) or session_id[:SHORT]} "
+        click.echo(f"{event:<9} {who}{line(clean(text))}".rstrip())
+        return None
+
+    def _name(self, session_id: str | None) -> str:
+        """What people call a session that is in memory: its key, or its title."""
+        if session_id is None or self.runtime is None:
+            return ""
+        live = self.runtime._sessions.cached(session_id)
+        return "" if live is None else live.birth.key or live.birth.title
+
+    def told(self, one: Told) -> None:
+        self.gave_up = self.gave_up or one.event == "gave_up"
+        self.say(one.event, one.text, one.session_id, one.name)
+
+    def completed(self, session_id: str, value: Any, metrics: Metrics) -> None:
+        self.say("completed", "", session_id)
+
+    def failed(self, session_id: str, error: str, metrics: Metrics) -> None:
+        self.say("failed", error, session_id)
+
+    def cancelled(self, session_id: str, reason: str, metrics: Metrics) -> None:
+        self.say("cancelled", reason, session_id)
+
+    @contextmanager
+    def hearing_warnings(self) -> Iterator[None]:
+        """Tell what is logged as a warning, such as that a store has to be polled, as everything else."""
+        log, handler = logging.getLogger("everhold"), _Handler(self)
+        log.addHandler(handler)
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+
+
+class _Handler(logging.Handler):
+    def __init__(self, voice: Voice) -> None:
+        super().__init__(logging.WARNING)
+        self._voice = voice
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._voice.say("warning", self.format(record))

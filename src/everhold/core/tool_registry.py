@@ -1,0 +1,183 @@
+"""The tools that an agent has: from which source each comes, whether it is offered, and what became of it.
+
+Rules
+  1. The id of a tool is its identity. What its source says of it now stands; whether it is a member stays as it was.
+  2. A tool that a source newly brings is a member. One that its source no longer has is an orphan: it is kept, it is
+     not offered, and it is what it was when the source has it again.
+  3. Two sources that bring the same id or name are refused, and nothing changes.
+  4. The generation counts changes that matter. Whoever changes membership names the generation that it saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.errors import BadArguments, StaleTools, ToolClash
+
+#: The last generation there can be: numbers of a journal have 64 bits.
+LAST: Final = 2**63 - 1
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tool as its source tells of it."""
+
+    id: str
+    name: str
+    description: str = ""
+    input_schema: dict[str, JSON] = {}
+
+    def spec(self) -> dict[str, JSON]:
+        """What a model is told of it."""
+        return {"name": self.name, "description": self.description, "input_schema": self.input_schema}
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tool in the registry. Without a source it is an orphan."""
+
+    manifest: Manifest
+    source: str | None = None
+    member: bool = True
+
+
+class ToolState(msgspec.Struct, frozen=True):
+    """A registry as it is kept."""
+
+    generation: int
+    entries: tuple[Entry, ...]
+
+
+class Registry:
+    """Tools by id, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._entries: dict[str, Entry] = {}
+        self._sources: dict[str, tuple[Manifest, ...]] = {}
+
+    # ---- reading
+
+    @property
+    def members(self) -> list[Manifest]:
+        """What is offered."""
+        return [entry.manifest for entry in self._entries.values() if entry.member and entry.source is not None]
+
+    @property
+    def orphans(self) -> list[str]:
+        """The ids of those whose source does not have them now."""
+        return [id for id, entry in self._entries.items() if entry.source is None]
+
+    def source_of(self, id: str) -> str | None:
+        entry = self._entries.get(id)
+        return None if entry is None else entry.source
+
+    def state(self) -> ToolState:
+        """The registry as it is kept."""
+        return ToolState(self.generation, tuple(self._entries.values()))
+
+    def fork(self) -> Registry:
+        """Another registry that begins as this one stands."""
+        other = Registry()
+        other.generation = self.generation
+        other._entries, other._sources = dict(self._entries), dict(self._sources)
+        return other
+
+    # ---- sources
+
+    def refresh(self, sources: Mapping[str, Sequence[Manifest]]) -> bool:
+        """Hear what some sources have now; returns whether anything changed. Refused as a whole, or taken."""
+        return self._bind({**self._sources, **{name: tuple(found) for name, found in sources.items()}})
+
+    def remove(self, source: str) -> bool:
+        """Do without a source: its tools become orphans."""
+        if source not in self._sources:
+            return False
+        return self._bind({name: found for name, found in self._sources.items() if name != source})
+
+    def _bind(self, sources: dict[str, tuple[Manifest, ...]]) -> bool:
+        found = _brought(sources)
+        entries: dict[str, Entry] = {}
+        for id, known in self._entries.items():
+            source, manifest = found.pop(id, (None, known.manifest))
+            entries[id] = Entry(manifest, source, known.member)
+        entries |= {id: Entry(manifest, source) for id, (source, manifest) in found.items()}
+        self._sources = sources
+        if entries == self._entries:
+            return False
+        self._take(entries)
+        return True
+
+    # ---- membership
+
+    def apply(self, members: Mapping[str, bool], generation: int) -> None:
+        """Say which tools are offered; raises `StaleTools` unless `generation` is the present one."""
+        if generation != self.generation:
+            raise StaleTools(generation, self.generation)
+        entries = dict(self._entries)
+        for id, member in members.items():
+            if id not in entries:
+                raise BadArguments("tools", f"there is no tool {id!r}")
+            entries[id] = msgspec.structs.replace(entries[id], member=member)
+        self._take(entries)
+
+    def restore(self, state: ToolState) -> None:
+        """Be as a kept registry was, as far as the sources are the same; the generation is its, or the one after."""
+        kept = {entry.manifest.id: msgspec.structs.replace(entry, source=None) for entry in state.entries}
+        if len(kept) != len(state.entries):
+            raise BadArguments("tools", "the same tool is kept twice")
+        found = _brought(self._sources)
+        entries: dict[str, Entry] = {}
+        for id, known in kept.items():
+            source, manifest = found.pop(id, (None, known.manifest))
+            entries[id] = Entry(manifest, source, known.member)
+        entries |= {id: Entry(manifest, source) for id, (source, manifest) in found.items()}
+        changed = tuple(entries.values()) != state.entries
+        self.generation = _next(state.generation) if changed else state.generation
+        self._entries = entries
+
+    def _take(self, entries: dict[str, Entry]) -> None:
+        self.generation = _next(self.generation)
+        self._entries = entries
+
+    # ---- over another
+
+    def over(self, overlay: Iterable[Manifest], source: str) -> Registry:
+        """This registry with tools laid over it: they take the place of what has their id or name."""
+        laid = tuple(overlay)
+        ids, names = {one.id for one in laid}, {one.name for one in laid}
+        other = self.fork()
+        other._sources = {
+            name: tuple(one for one in found if one.id not in ids and one.name not in names)
+            for name, found in self._sources.items()
+        }
+        other._entries = {
+            id: entry for id, entry in self._entries.items() if id not in ids and entry.manifest.name not in names
+        }
+        other.refresh({source: laid})
+        return other
+
+
+def _brought(sources: Mapping[str, Sequence[Manifest]]) -> dict[str, tuple[str, Manifest]]:
+    """What all sources have, by id; raises `ToolClash` if two have the same."""
+    ids: dict[str, tuple[str, Manifest]] = {}
+    names: dict[str, str] = {}
+    for source, found in sources.items():
+        for manifest in found:
+            for what, taken in (
+                (manifest.id, ids.get(manifest.id, (None,))[0]),
+                (manifest.name, names.get(manifest.name)),
+            ):
+                if taken is not None:
+                    raise ToolClash(what, taken, source)
+            ids[manifest.id] = (source, manifest)
+            names[manifest.name] = source
+    return ids
+
+
+def _next(generation: int) -> int:
+    if generation >= LAST:
+        raise BadArguments("tools", "there is no later generation")
+    return generation + 1

@@ -1,1 +1,0 @@
-"""Agents: programs that hold a conversation, turn by turn."""

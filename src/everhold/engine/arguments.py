@@ -1,0 +1,160 @@
+"""What callers give, read and checked: each says what is wrong with it before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from numbers import Real
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.budget import Budget
+from everhold.core.codec import plain
+from everhold.core.intake import INPUT
+from everhold.core.query import Kind, Usage
+from everhold.core.session import State
+from everhold.core.status import OpenQuery
+from everhold.core.usage import usage_of
+from everhold.engine.answer_check import Given
+from everhold.engine.effects import told
+from everhold.errors import BadArguments, BadSetting
+from everhold.ports.answer import Said
+
+#: What stands where nothing was given.
+UNSET: Final[Any] = msgspec.UNSET
+#: Bytes of a key: stores look it up in an index, and that of PostgreSQL takes no more than 2,700.
+MOST_KEY: Final = 2_500
+#: Characters of a title, and of all labels and all metadata with their names: they are read with every session.
+MOST_TITLE: Final = 1_000
+MOST_LABELS: Final = 10_000
+MOST_METADATA: Final = 100_000
+
+
+def addressed(
+    question: OpenQuery | str, query_id: str | None, value: Any, error: str | None, usage: Usage | None
+) -> tuple[str, Given]:
+    """Whom an answer is for, and what it says."""
+    if (value is UNSET) == (error is None):
+        raise BadArguments("answer", "give a value or an error, one of the two")
+    if error is not None:
+        text_of("error", error)
+    if isinstance(question, OpenQuery):
+        session_id: str = question.session_id
+        query_id = question.id
+    elif isinstance(question, str):
+        session_id = question
+    else:
+        raise BadArguments("answer", f"{question!r} is neither an open query nor a session id")
+    return session_id, Given(query_id, None if value is UNSET else value, error, usage)
+
+
+def given_to(query_id: str, value: Any) -> Given:
+    """An answer as `answer_many` takes it."""
+    if isinstance(value, Said):
+        return Given(query_id, value.value, None, None if value.usage is None else usage_of(value.usage))
+    if isinstance(value, BaseException):
+        return Given(query_id, None, told(value)["message"])
+    return Given(query_id, value)
+
+
+def budget_of(given: Budget | Mapping[str, int] | None) -> Budget | None:
+    if given is None or isinstance(given, Budget):
+        return given
+    try:
+        return Budget(**given)
+    except TypeError as error:
+        raise BadSetting("budget", str(error)) from None
+
+
+def key_of(given: str | None) -> str | None:
+    if given is None:
+        return None
+    if not text_of("key", given):
+        raise BadArguments("start", "a key is text, and not empty")
+    return short_key(given)
+
+
+def short_key(given: str, most: int = MOST_KEY) -> str:
+    """A key that stores can look up; others are refused."""
+    if len(given) * 4 > most and (size := len(given.encode("utf-8", "surrogatepass"))) > most:
+        raise BadSetting("key", f"it has {size} bytes; at most {most} are taken")
+    return given
+
+
+def title_of(given: str) -> str:
+    if given == "":
+        return given
+    if len(text_of("title", given)) > MOST_TITLE:
+        raise BadSetting("title", f"it has {len(given)} characters; at most {MOST_TITLE} are taken")
+    return given
+
+
+def labels_of(given: Mapping[str, str] | None) -> dict[str, str]:
+    return texts_of("labels", given, MOST_LABELS)
+
+
+def text_of(name: str, given: str) -> str:
+    if not isinstance(given, str):
+        raise BadArguments(name, f"{given!r} is not text")
+    plain(given, name)
+    return given
+
+
+def texts_of(name: str, given: Mapping[str, str] | None, most: int) -> dict[str, str]:
+    if not given:
+        return {}
+    if not isinstance(given, Mapping):
+        raise BadArguments(name, f"a value of type {type(given).__name__} is not text for text")
+    texts = dict(given)
+    for key, value in texts.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise BadArguments(name, f"{key!r}: {value!r} is not text for text")
+    plain(texts, name)
+    if (size := sum(len(key) + len(value) for key, value in texts.items())) > most:
+        raise BadSetting(name, f"they have {size} characters; at most {most} are taken")
+    return texts
+
+
+def kind_of(name: str | None) -> tuple[Kind | None, str | None]:
+    """The kind of questions that is wanted, and the signal that is none unless signals are asked for by name."""
+    if name is None:
+        return None, INPUT
+    try:
+        return Kind(name), None
+    except ValueError:
+        raise BadSetting("kind", f"{name!r} is none of {', '.join(Kind)}") from None
+
+
+def seconds_of(name: str, given: float | None) -> float | None:
+    """A time in seconds, from 0. It is checked before anything is done, because the wait comes last."""
+    if given is not None and (isinstance(given, bool) or not isinstance(given, Real) or not given >= 0):
+        raise BadSetting(name, f"it is a number of seconds from 0, not {given!r}")
+    return given
+
+
+def mapping_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise BadArguments(name, f"a value of type {type(given).__name__} is not a mapping")
+    return dict(given)
+
+
+def limit_of(given: int) -> int:
+    """How many are wanted at most; stores would each make something else of a number below 0."""
+    if not isinstance(given, int) or given < 0:
+        raise BadSetting("limit", f"it is a whole number from 0, not {given!r}")
+    return given
+
+
+def states_of(given: str | Iterable[str] | None) -> tuple[State, ...]:
+    if given is None or isinstance(given, str):
+        return () if given is None else (state_of(given),)
+    if not isinstance(given, Iterable):
+        raise BadSetting("state", f"{given!r} is none of {', '.join(State)}")
+    return tuple(map(state_of, given))
+
+
+def state_of(name: str) -> State:
+    try:
+        return State(name)
+    except ValueError:
+        raise BadSetting("state", f"{name!r} is none of {', '.join(State)}") from None

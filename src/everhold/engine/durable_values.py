@@ -1,0 +1,94 @@
+"""Durable values as one step sees them: what it read, and what it wrote and nobody else has seen.
+
+What is read stays as it was read for the rest of the step. What was written lands with the step's commit, and only
+if nobody has written it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from everhold.core.codec import JSON, plain
+from everhold.core.journal import Delivery
+from everhold.core.query import Kind, Query, inherited_space
+from everhold.errors import BadValue
+from everhold.ports.store import Store, Write
+
+_READING: Final = frozenset({"get", "keys", "scan"})
+
+
+class Values:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._seen: dict[tuple[str, str], tuple[list[JSON] | None, int]] = {}
+        self._written: dict[tuple[str, str], list[JSON] | None] = {}
+
+    async def answer(self, query: Query) -> JSON:
+        namespace, verb, given = query.args["in"], query.args["do"], query.args.get("value")
+        place = (namespace, query.name)
+        if verb == "keys":
+            return await self._keys(namespace)
+        if verb == "scan":
+            return await self._scan(namespace, prefix=query.name)
+        found = await self._found(place)
+        match verb:
+            case "get":
+                return found
+            case "set" | "swap":
+                self._written[place] = given
+                return None
+            case "delete":
+                self._written[place] = None
+                return found is not None
+            case "set_nx":
+                if found is None:
+                    self._written[place] = given
+                return found is None
+            case _:
+                return self._incr(place, found, *given)
+
+    async def inherit(self, shared: Iterable[Delivery], session_id: str) -> None:
+        """Write for a fork what parts of the session it comes from had written for themselves by then."""
+        for query in (query for delivery in shared for query in delivery.asked if query.kind is Kind.STATE):
+            namespace = inherited_space(query.args["in"], session_id)
+            if namespace is not None and query.args["do"] not in _READING:
+                with suppress(BadValue):  # it was refused then, too
+                    await self.answer(msgspec.structs.replace(query, args={**query.args, "in": namespace}))
+
+    async def _found(self, place: tuple[str, str]) -> list[JSON] | None:
+        if place not in self._seen:
+            self._seen[place] = await self._store.value(*place)
+        return self._written.get(place, self._seen[place][0])
+
+    async def _scan(self, namespace: str, *, prefix: str) -> list[JSON]:
+        """Each key that begins so with its value, in the order of the keys."""
+        keys = [key for key in await self._keys(namespace) if key.startswith(prefix)]
+        pairs = [(key, await self._found((namespace, key))) for key in keys]
+        return [[key, found[0]] for key, found in pairs if found is not None]
+
+    def _incr(self, place: tuple[str, str], found: list[JSON] | None, delta: float, default: float) -> float:
+        number = default if found is None else found[0]
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise BadValue(f"incr: value at '{place[1]}'", "is not a number")
+        if isinstance(delta, bool) or not isinstance(delta, int | float):
+            raise BadValue(f"incr: what is added at '{place[1]}'", "is not a number")
+        total: float = plain(number + delta, f"incr: value at '{place[1]}'")
+        self._written[place] = [total]
+        return total
+
+    async def _keys(self, namespace: str) -> list[str]:
+        keys = set(await self._store.keys(namespace))
+        for (other, key), value in self._written.items():
+            if other == namespace:
+                (keys.discard if value is None else keys.add)(key)
+        return sorted(keys)
+
+    def writes(self) -> list[Write]:
+        return [
+            Write(namespace, key, value, self._seen[(namespace, key)][1])
+            for (namespace, key), value in self._written.items()
+        ]

@@ -1,0 +1,639 @@
+"""Doing what programs ask of this process: calls, and questions to answerers that answer now.
+
+Rules
+  1. Work starts after the commit that marks it as started, and its mark goes with the commit of its outcome.
+  2. A mark whose worker is gone means that the outcome is unknown. What happens then was declared: `rerun`.
+  3. An error is an answer: the program sees it. An answer that does not fit is an error too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from everhold.core.codec import plain
+from everhold.core.lease import Timings
+from everhold.core.query import Answer, Kind, Query, Rerun, Usage
+from everhold.core.schema import read, unfit
+from everhold.core.session import OUTSIDE, WORKERS, Birth, State
+from everhold.core.status import Raised
+from everhold.core.tool import WHOLE
+from everhold.core.usage import usage_of
+from everhold.engine import unknown_effects
+from everhold.engine.attachments import SessionShelf
+from everhold.engine.direct_completion import Completions
+from everhold.engine.leases import Leases
+from everhold.engine.limits import Closed, Gate, Job
+from everhold.engine.live_session import Live, is_noticed, is_parked
+from everhold.engine.liveness import Census, Pulse, census, here, lives, owner
+from everhold.engine.session_cache import Sessions
+from everhold.engine.step import Said
+from everhold.errors import (
+    AnswerFailed,
+    BadSchema,
+    BadSetting,
+    BadValue,
+    EverholdError,
+    MissingExtra,
+    NotAllowed,
+    Poison,
+    ProviderMismatch,
+    ProviderUnconfigured,
+    ReadOnlyStore,
+    StoreBusy,
+    StoreFull,
+    StoreUnavailable,
+    UnknownSession,
+    words_of,
+)
+from everhold.ports.attachment import SHELF
+from everhold.ports.completion import COMPLETER
+from everhold.ports.interrupts import INTERRUPTS, as_failure, is_own
+from everhold.ports.program import Answerer, Clock
+from everhold.ports.signature import returned
+from everhold.ports.store import NOBODY, Change, Effect, Notice, Record, Worker
+from everhold.ports.tool_services import WORK, Work
+
+log = logging.getLogger("everhold")
+T = TypeVar("T")
+
+#: Processes that may die over a session before it is failed as poison.
+DEATHS: Final = 3
+#: Seconds that a process which leaves tries to say so to a store that is away.
+FAREWELL: Final = 5.0
+#: Seconds until an outcome that could not be written is tried again.
+PATIENCE: Final = 1.0
+
+
+#: Queries that are remembered because they could not be answered here; then they are tried again.
+MOST_REFUSED: Final = 10_000
+
+
+#: What an answerer raises when it cannot answer such a query at all: that is not an answer. (That of a call is.)
+CANNOT: Final = (NotAllowed, BadSetting, MissingExtra, ProviderMismatch, ProviderUnconfigured)
+#: How a store says that it cannot be written now; it may be able to again in a while.
+AWAY: Final = (StoreBusy, StoreFull, StoreUnavailable, ReadOnlyStore)
+
+
+#: Characters of an error that are kept.
+LONGEST: Final = 20_000
+
+
+#: Session, query and the function it asks to be called; gives what is called.
+Instead = Callable[[str, Query, Callable[[], Any]], Callable[[], Any]]
+
+
+class Dispatch:
+    def __init__(
+        self,
+        sessions: Sessions,
+        answerers: Mapping[Kind, Answerer],
+        clock: Clock,
+        worker: str,
+        timings: Timings,
+        *,
+        llm: str = WORKERS,
+    ) -> None:
+        self._sessions = sessions
+        self._clock = clock
+        self.worker = worker
+        self.leases = Leases(sessions.store, owner(Worker(worker, here(), os.getpid())), clock, timings, self.introduce)
+        self._known = False
+        self._beaten = 0.0  # when this process last said that it lives
+        self._introducing = asyncio.Lock()
+        self.pulse = Pulse() if sessions.store.time is None else Pulse(lambda: 0.0)  # such a clock jumps on purpose
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.doing: set[asyncio.Task[Any] | None] = set()  # those of them that have not come to an outcome yet
+        self.reach: Callable[[str, Query], Work] | None = None  # what work may reach beside its own answer
+        self.instead: Instead | None = None  # what is called in the place of a function
+        self.gate: Gate | None = None  # whether what was asked may begin now; None: at once
+        self.keep: Callable[[str, Answer], Awaitable[bool]] = _unkept  # records an outcome that its program cannot take
+        self._begun: set[tuple[str, int]] = set()  # work that has begun and whose outcome is not recorded
+        self._cannot: set[tuple[str, int]] = set()  # queries that turned out not to be answerable here
+        self._asked: set[str] = set()  # sessions this process was asked to move, of those that workers leave alone
+        self._llm = llm  # who answers questions to models of sessions that are started here
+        self.took_over: Callable[[Birth], None] = lambda birth: None  # told of each session of a process that died
+        self.adopts = False  # whether what is open already is taken up here: so does a worker
+        self.adopts_older = False  # also in sessions that do not say who answers them
+        self._tails: dict[str, asyncio.Task[Any]] = {}  # what is done after commits, by session
+        sessions.dispatch = self.start
+        sessions.later = self.later
+        sessions.stepper.introduce = self.introduce
+        self.answer_with(answerers)
+
+    def answer_with(self, answerers: Mapping[Kind, Answerer], *, addressed: bool = False) -> None:
+        """Who answers from now on, by the kind of query; with `addressed`, also what is for somebody by name.
+
+        What is open already is taken up by `adopt`.
+        """
+        self._answerers, self._addressed = answerers, addressed
+        self._cannot.clear()
+        self._sessions.stepper.answers(self.inline, self.may_answer)
+
+    def inline(self, query: Query) -> bool:
+        """Whether this process answers such a query itself."""
+        found = self._answerers.get(query.kind)
+        if found is None or (query.to is not None and not self._addressed):
+            return False
+        takes = getattr(found, "takes", None)
+        return takes is None or bool(takes(query))
+
+    @property
+    def answers_models(self) -> bool:
+        """Whether this process answers questions to models, if only some of them."""
+        return Kind.LLM in self._answerers
+
+    def ask(self, birth: Birth) -> None:
+        """This process was asked to move a session: its models may answer it, whoever else may.
+
+        What they could not answer before is tried again.
+        """
+        if self._cannot:
+            self._cannot = {what for what in self._cannot if what[0] != birth.id}
+        if birth.llm != WORKERS:
+            self._asked.add(birth.id)
+
+    def may_answer(self, birth: Birth, query: Query) -> bool:
+        """Whether the session lets this process answer such a query: questions to models may be somebody else's."""
+        if query.kind is not Kind.LLM or birth.llm == WORKERS or (self._llm == OUTSIDE and not self.adopts):
+            return True
+        return birth.id in self._asked or birth.parent in self._asked or (not birth.llm and self.adopts_older)
+
+    # ---- work
+
+    def start(self, live: Live, said: Said) -> None:
+        """Begin the work that a commit has marked as started."""
+        for query in said.dispatch:
+            effect = live.execution.effect(query.q)
+            self._begin(live, query, effect)
+
+    def _begin(self, live: Live, query: Query, effect: Callable[[], Any] | None) -> None:
+        job = Job(live.id, live.birth.program, query.name or query.kind)
+        task = asyncio.get_running_loop().create_task(self._work(job, query, effect))
+        self._sessions.jobs.setdefault(live.id, {})[query.q] = task
+        self.tasks.add(task)
+        task.add_done_callback(functools.partial(self._work_done, (str(live.id), query.q)))
+
+    def _work_done(self, what: tuple[str, int], task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        jobs = self._sessions.jobs
+        session_id, q = what
+        if jobs.get(session_id, {}).get(q) is task:  # cancelled by something else than its session: nobody works on it
+            self._job_ended(session_id, q)
+        elif task.cancelled():  # it was withdrawn
+            self._begun.discard(what)
+
+    def _job_ended(self, session_id: str, q: int) -> None:
+        jobs = self._sessions.jobs.get(session_id, {})
+        jobs.pop(q, None)
+        if not jobs:
+            self._sessions.jobs.pop(session_id, None)
+        self._sessions.changed(session_id)
+
+    def later(self, session_id: str, effects: list[Callable[[], Any]]) -> None:
+        """Do what was to be done after a commit: session by session in order, and nobody waits for it."""
+        task = asyncio.get_running_loop().create_task(self._after(self._tails.get(session_id), effects))
+        self._tails[session_id] = task
+        self.tasks.add(task)
+        task.add_done_callback(functools.partial(self._tail_done, session_id))
+
+    def _tail_done(self, session_id: str, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if self._tails.get(session_id) is task:
+            del self._tails[session_id]
+
+    async def _after(self, before: asyncio.Task[Any] | None, effects: list[Callable[[], Any]]) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        for effect in effects:
+            try:
+                await run(effect)
+            except Exception:
+                log.exception("what was to be done after a commit failed")
+
+    async def _work(self, job: Job, query: Query, effect: Callable[[], Any] | None) -> None:
+        session_id, task = job.session, asyncio.current_task()
+        SHELF.set(SessionShelf(self._sessions.store, self._clock, session_id))
+        if self.reach is not None:
+            WORK.set(self.reach(session_id, query))
+        try:
+            answer = await self._done(task, job, query, effect)
+        except GeneratorExit as error:  # of a future it is raised here, whoever would catch it below
+            if is_dropped(task):
+                raise
+            await self.deliver(session_id, failed(Answer(query.q, error=told(error)), effect))
+        except Closed:
+            await self._unmark(session_id, query, self._hand_back)
+        except CANNOT as error:
+            log.warning("q-%d of session %s cannot be answered here and stays open: %s", query.q, session_id, error)
+            if len(self._cannot) >= MOST_REFUSED:
+                self._cannot.clear()
+            self._cannot.add((session_id, query.q))
+            await self._unmark(session_id, query, self._park)
+        else:
+            del effect  # the program goes on as on replay, where nobody else holds what its call was given
+            await self.deliver(session_id, answer)
+
+    async def _done(
+        self, task: asyncio.Task[Any] | None, job: Job, query: Query, effect: Callable[[], Any] | None
+    ) -> Answer:
+        """Do it when its turn comes; until there is an outcome, it may be cancelled."""
+        self.doing.add(task)
+        try:
+            if self.gate is None:
+                return await self._outcome(job.session, query, effect)
+            async with self.gate.entered(job):
+                return await self._outcome(job.session, query, effect)
+        finally:
+            self.doing.discard(task)
+
+    def _park(self, live: Live, query: Query, change: Change) -> None:
+        """Leave a query that this process cannot answer after all to whoever can."""
+        del live.working[query.q]
+        change.closed = [query.q]
+        if is_noticed(query.kind, query.to):
+            live.noticed.add(query.q)
+            change.notices = [Notice(query.q, query.kind, query.to, live.opened[query.q].at, query)]
+
+    def _hand_back(self, live: Live, query: Query, change: Change) -> None:
+        """Leave what this process has not begun to whoever begins it."""
+        live.working[query.q] = NOBODY
+        change.effects, change.durable = [Effect(query.q, NOBODY, self._clock.now())], True
+
+    async def _unmark(self, session_id: str, query: Query, how: Callable[[Live, Query, Change], None]) -> None:
+        """Work no longer on a query, which stays open."""
+
+        async def act(live: Live) -> None:
+            if live.working.get(query.q) != self.worker:
+                return
+            head, change = live.head, Change(live.id, live.head)
+            how(live, query, change)
+            fence, head.revision = head.revision, head.revision + 1
+            head.state = State.RUNNING if live.working else State.PAUSED
+            await self._commit(live, change, fence)
+
+        self._begun.discard((session_id, query.q))  # nothing was done
+        self._sessions.jobs.get(session_id, {}).pop(query.q, None)
+        try:
+            await self._insisting(session_id, query.q, act)
+        finally:
+            self._job_ended(session_id, query.q)
+
+    async def deliver(self, session_id: str, answer: Answer) -> None:
+        """Hand over what came of a query this process worked on; nobody else's answer is overwritten.
+
+        Nobody else knows it: where the store is away or full for now, it is tried again.
+        """
+
+        async def act(live: Live) -> None:
+            if answer.q not in live.opened or live.head.ended:
+                return
+            if live.working.get(answer.q, self.worker) == self.worker:
+                await self._sessions.step(live, [answer])
+            else:
+                log.warning("q-%d of session %s was taken over: what came of it here is not kept", answer.q, session_id)
+
+        try:
+            await self._insisting(session_id, answer.q, act)
+        except UnknownSession:
+            pass  # it was deleted
+        except Exception as error:
+            await self._keep_outcome(session_id, answer, error)
+        else:
+            self._begun.discard((session_id, answer.q))
+        finally:
+            self._job_ended(session_id, answer.q)
+
+    async def _keep_outcome(self, session_id: str, answer: Answer, why: Exception) -> None:
+        """Record an outcome that the program, as it is here, cannot take: it waits for one that can.
+
+        Where that fails, too, the outcome is unknown, as if the process had died.
+        """
+        try:
+            kept = await self._until_written(session_id, answer.q, lambda: self.keep(session_id, answer))
+        except Exception:
+            log.exception("the outcome of q-%d of session %s could not be recorded", answer.q, session_id)
+            return
+        self._begun.discard((session_id, answer.q))
+        if kept:
+            log.warning("the outcome of q-%d of session %s is kept, but not delivered: %s", answer.q, session_id, why)
+
+    async def _insisting(self, session_id: str, q: int, act: Callable[[Live], Awaitable[None]]) -> None:
+        """Write down something about a query that only this process knows, however long that takes."""
+        await self._until_written(session_id, q, lambda: self._sessions.on(session_id, act))
+
+    async def _until_written(self, session_id: str, q: int, write: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await write()
+            except AWAY as error:
+                log.warning("what is known of q-%d of session %s waits to be written: %s", q, session_id, error)
+            await self._clock.sleep(PATIENCE)
+
+    async def _outcome(self, session_id: str, query: Query, effect: Callable[[], Any] | None) -> Answer:
+        self._begun.add((session_id, query.q))
+        asking = Completions(session_id, self._answerers.get(Kind.LLM), answered)
+        COMPLETER.set(asking)
+        try:
+            if query.kind is Kind.CALL:
+                if effect is None:
+                    raise AnswerFailed(f"{query.name} is not known to this process")
+                act = effect if self.instead is None else self.instead(session_id, query, effect)
+                return kept(Answer(query.q, await self._call(query, act), usage=asking.spent.usage), effect)
+            asked = query if effect is None else in_full(query, effect())
+            said = await self._answerers[query.kind].answer(asked, session_id)
+            return kept(answered(query, said), effect)
+        except GeneratorExit:  # whoever works is closed
+            raise
+        except BaseException as error:  # whatever it is: the program waits for an answer
+            if isinstance(error, INTERRUPTS):
+                if not is_own(error):
+                    raise
+                error = as_failure(error)
+            given_up = isinstance(error, asyncio.CancelledError) and is_cancelled()
+            if given_up or (isinstance(error, CANNOT) and query.kind is not Kind.CALL):
+                raise
+            return failed(Answer(query.q, error=told(error), usage=asking.spent.usage), effect)
+
+    async def _call(self, query: Query, effect: Callable[[], Any]) -> Any:
+        options = query.options or {}
+        tries, timeout = options.get("retries", 0) + 1, options.get("timeout")
+        for left in range(tries - 1, -1, -1):
+            try:
+                async with asyncio.timeout(timeout) as limit:
+                    value = await run(effect)
+                return unfit(value, returned(getattr(effect, "func", effect)), f"the result of {query.name}")
+            except TimeoutError:
+                if not left and limit.expired():
+                    raise TimeoutError(f"{query.name} took longer than {timeout} s") from None
+                if not left:
+                    raise
+            except (asyncio.CancelledError, AnswerFailed, BadSchema, BadValue):
+                raise
+            except Exception:
+                if not left:
+                    raise
+            await self._clock.sleep(min(0.1 * 2 ** (tries - left - 1), 10))
+        raise AssertionError
+
+    # ---- after a death
+
+    async def census(self) -> Census:
+        """Who lives, as far as this machine and the store's clock can tell."""
+        return census(await self._workers(), self.worker)
+
+    def idle(self, record: Record) -> list[str]:
+        """This process, if the session has a mark of it on which no task works here."""
+        jobs = self._sessions.jobs.get(record.birth.id, {})
+        return [self.worker] if any(one.worker == self.worker and one.q not in jobs for one in record.effects) else []
+
+    async def _workers(self) -> list[Worker]:
+        return self.pulse.heard(await self._sessions.store.workers(), self.leases.timings)
+
+    async def introduce(self) -> None:
+        """Be known to live before a mark is made in this process's name, and for as long as it works."""
+        if self._is_known():
+            return
+        async with self._introducing:
+            if not self._is_known():
+                now = self._clock.now()
+                await self._sessions.store.beat(Worker(self.worker, here(), os.getpid(), self.leases.timings.ttl))
+                self._known, self._beaten = True, now
+
+    def _is_known(self) -> bool:
+        return self._known and self._clock.now() < self._beaten + self.leases.timings.every
+
+    def leave(self) -> None:
+        """Begin nothing any more: what is asked from now on, and what has not begun, is for others to begin."""
+        self._sessions.stepper.leaving = True
+        if self.gate is not None:
+            self.gate.close()
+
+    async def release(self) -> None:
+        """Hold nothing any more, and be gone. Where the store is away, time does it: nobody is kept from leaving."""
+        self._sessions.stepper.leaving, self.gate = False, None
+        if not self._known:
+            return
+        self._known = False
+        try:
+            async with asyncio.timeout(FAREWELL):
+                await self.leases.leave()
+                await self._sessions.store.release(self.worker)
+        except (EverholdError, TimeoutError) as error:
+            words = str(error) or "the store is away"
+            log.warning("what this process holds is free when its time is over, for it could not be said: %s", words)
+
+    async def resolve(self, live: Live) -> None:
+        """Decide about marks on which no task works: their process died, or it is this one. The lock is held.
+
+        A process that was closed in order is no death. What this process marked and never began is begun.
+        """
+        jobs = self._sessions.jobs.get(live.id, {})
+        mine = [q for q, worker in live.working.items() if worker == self.worker and q not in jobs]
+        if mine and self._sessions.stepper.is_marking(live.id):
+            mine = []  # their work is just about to begin
+        others = {worker for worker in live.working.values() if worker != self.worker}
+        if not mine and not others:
+            return
+        known = {worker.id: lives(worker) for worker in await self._workers()} if others else {}
+        orphaned = [q for q, worker in live.working.items() if worker in others and not known.get(worker)]
+        orphaned = [q for q in (*mine, *orphaned) if q in live.opened]
+        if not orphaned or live.head.ended:
+            return
+        await self.introduce()
+        deaths = live.head.attempts + any(live.working[q] in known for q in orphaned)
+        if deaths >= DEATHS:
+            await self._poisoned(live)
+            return
+        for q in mine:
+            if (live.id, q) not in self._begun:
+                live.working[q] = NOBODY
+        if any(live.working[q] not in (NOBODY, self.worker) for q in orphaned):
+            self.took_over(live.birth)
+        await self._take_up(live, orphaned, deaths)
+
+    async def adopt(self, live: Live, *, asked: bool) -> None:
+        """Begin to answer what is open and nobody works on, if this process can. The lock is held.
+
+        A process that is no worker does so only where it was `asked` to move the session.
+        """
+        if not (asked or self.adopts) or live.head.ended:
+            return
+        parked = [
+            q
+            for q, entry in live.opened.items()
+            if q not in live.working
+            and (live.id, q) not in self._cannot
+            and self.inline(entry.query)
+            and self.may_answer(live.birth, entry.query)
+        ]
+        if parked:
+            await self.introduce()
+            await self._take_up(live, parked, live.head.attempts)
+
+    async def _take_up(self, live: Live, orphaned: list[int], deaths: int) -> None:
+        head, now = live.head, self._clock.now()
+        change = Change(live.id, head, durable=True)
+        again: list[Query] = []
+        unknown: list[Answer] = []
+        for q in orphaned:
+            query = live.opened[q].query
+            if unknown_effects.doubtful(query) and live.working.get(q) != NOBODY:
+                if query.rerun is Rerun.NEVER:
+                    unknown.append(unknown_effects.unknown(query))
+                else:
+                    self._ask(live, change, query, now)
+            elif query.kind is Kind.CALL or self.inline(query):
+                change.effects = [*change.effects, Effect(q, self.worker, now)]
+                live.working[q] = self.worker
+                again.append(query)
+            else:
+                change.closed = [*change.closed, q]
+                live.working.pop(q)
+        fence = head.revision
+        head.revision, head.attempts = fence + 1, deaths
+        head.state = State.RUNNING if live.working else State.PAUSED
+        await self._commit(live, change, fence)
+        self._begun.difference_update((live.id, q) for q in orphaned)
+        for query in again:
+            self._begin(live, query, live.execution.effect(query.q))
+        if unknown:
+            await self._sessions.step(live, unknown)
+        self._sessions.changed(live.id)
+
+    def _ask(self, live: Live, change: Change, query: Query, now: float) -> None:
+        """The question becomes a query: somebody has to say whether it happened."""
+        change.closed = [*change.closed, query.q]
+        change.notices = [*change.notices, Notice(query.q, query.kind, query.to, now, unknown_effects.put(query))]
+        live.working.pop(query.q)
+        live.noticed.add(query.q)
+
+    async def again(self, live: Live, q: int) -> None:
+        """Run an effect once more, because a person said so. The lock is held."""
+        await self.introduce()
+        head, query = live.head, live.opened[q].query
+        change = Change(live.id, head, durable=True, closed=[q])
+        change.effects = [Effect(q, self.worker, self._clock.now())]
+        live.noticed.discard(q)
+        live.working[q] = self.worker
+        fence, head.revision = head.revision, head.revision + 1
+        head.state = State.RUNNING
+        await self._commit(live, change, fence)
+        self._begin(live, query, live.execution.effect(q))
+
+    async def _commit(self, live: Live, change: Change, fence: int) -> None:
+        change.head.parked = is_parked(live.birth, live.opened, live.working)
+        try:
+            with self._sessions.stepper.marking(live.id):
+                await self._sessions.store.commit(change, fence)
+        except BaseException:
+            live.drop()
+            raise
+
+    async def _poisoned(self, live: Live) -> None:
+        error = Poison(DEATHS)
+        await self._sessions.end(live, Raised(str(error), error.code, "", live.head.n))
+
+
+async def _unkept(session_id: str, answer: Answer) -> bool:
+    return False
+
+
+def is_cancelled() -> bool:
+    """Whether somebody cancelled the task that runs now; what it awaits may have been cancelled by itself."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def is_dropped(task: asyncio.Task[Any] | None) -> bool:
+    """Whether somebody closes the task, which happens while it does not run; what it awaits may raise the same."""
+    loop = asyncio._get_running_loop()
+    return loop is None or asyncio.current_task(loop) is not task
+
+
+async def run(effect: Callable[[], Any]) -> Any:
+    """Do it: async functions here, sync ones in a thread."""
+    function = getattr(effect, "func", effect)
+    if inspect.iscoroutinefunction(function):
+        return await effect()
+    box: list[Any] = [effect]  # emptied from both sides: a thread holds what it was given a little longer
+    await asyncio.to_thread(_contained, box)
+    found, error = box.pop()
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error  # which holds this frame
+    return await found if inspect.isawaitable(found) else found
+
+
+def _contained(box: list[Any]) -> None:
+    """Do what is in the box, and leave there what came of it and what went wrong."""
+    try:
+        box.append((box.pop()(), None))
+    except INTERRUPTS as error:  # a function in a thread does not end the process
+        box.append((None, as_failure(error)))
+    except StopIteration as error:  # a coroutine cannot raise it
+        box.append((None, RuntimeError(f"StopIteration: {error.value}")))
+    except BaseException as error:
+        box.append((None, error))
+
+
+def in_full(query: Query, whole: Query) -> Query:
+    """A query that is stored by reference, with everything it stands for."""
+    return msgspec.structs.replace(whole, q=query.q, key=query.key, args=query.args)
+
+
+def answered(query: Query, said: Any) -> Answer:
+    """What an answerer returned, checked and ready to be kept."""
+    usage: Usage | None = None
+    if isinstance(said, Answer):
+        if said.error is not None:
+            return Answer(query.q, None, said.error, said.usage)
+        return Answer(query.q, fitted(query, said.value), usage=said.usage)
+    if isinstance(said, msgspec.Struct) and hasattr(said, "usage") and hasattr(said, "value"):
+        said, usage = said.value, None if said.usage is None else usage_of(said.usage)
+    return Answer(query.q, fitted(query, said), usage=usage)
+
+
+def kept(answer: Answer, effect: Callable[[], Any] | None) -> Answer:
+    """An answer as whoever asked wants it written down: `keep` of the effect says how."""
+    keep = getattr(effect, "keep", None)
+    if keep is None:
+        return answer
+    if answer.error is not None:
+        return msgspec.structs.replace(answer, error={**answer.error, "message": str(keep(answer.error["message"]))})
+    return msgspec.structs.replace(answer, value=plain(keep(answer.value), "the answer"))
+
+
+def failed(answer: Answer, effect: Callable[[], Any] | None) -> Answer:
+    """An error as whoever asked wants it written down; if that fails, this is the error."""
+    try:
+        return kept(answer, effect)
+    except EverholdError as error:
+        return msgspec.structs.replace(answer, error=told(error))
+
+
+def fitted(query: Query, value: Any) -> Any:
+    """The value as it will be stored; raises `AnswerRefused` or `BadValue` if it does not fit the query."""
+    if query.schema is None and (query.kind not in (Kind.LLM, Kind.INPUT) or query.args is not None):
+        return plain(value, "the answer")
+    if type(value) is str and query.schema is None:
+        return value if value.isascii() else plain(value, "the answer")
+    return read(plain(value, "the answer"), query.schema)
+
+
+def told(error: BaseException) -> dict[str, str]:
+    """An error as it is stored instead of a value."""
+    code = error.code if isinstance(error, EverholdError) else type(error).__name__
+    if isinstance(error, AnswerFailed) and error.kind:
+        code = error.kind
+    words = words_of(error)
+    return {"code": code, "message": (words if code in WHOLE else words[:LONGEST]) or code}

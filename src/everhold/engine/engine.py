@@ -1,0 +1,608 @@
+"""The verbs of sessions, whatever front they come through: start, answer, signal, cancel, retry, fork, delete.
+
+A verb finds the session in memory or rebuilds it, makes one step, and says where the session stands now. Where the
+program is not here, what comes is accepted (`accept`), and a move delivers it wherever the program is (`move`).
+
+A verb that has begun completes, also if its caller is cancelled: see `shielded`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from everhold.core.codec import JSON, plain, same
+from everhold.core.intake import Item, Receipt
+from everhold.core.journal import Delivery, Opened, open_queries
+from everhold.core.metrics import Metrics
+from everhold.core.query import Answer, Kind, Query, Usage, number
+from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
+from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Running, Status, Stopped
+from everhold.engine import child_processes, request_ref
+from everhold.engine.accept import Acceptance, Signal, marking
+from everhold.engine.answer_check import Door, Given, answerable, settle
+from everhold.engine.children import child_id, end_of
+from everhold.engine.effects import Dispatch, fitted
+from everhold.engine.live_session import Live, NoExecution, rebuild
+from everhold.engine.move import ABSENT, Moves
+from everhold.engine.session_cache import Sessions
+from everhold.engine.session_view import finished, stats
+from everhold.engine.shielded import Shielded
+from everhold.engine.step import Said
+from everhold.engine.unknown_effects import decided
+from everhold.errors import (
+    BadStep,
+    EverholdError,
+    KeyConflict,
+    KeyDeleted,
+    NoOpenQuery,
+    Overtaken,
+    SessionEnded,
+    StillNeeded,
+    UnknownQuery,
+    UnknownSession,
+)
+from everhold.ports.mover import Next
+from everhold.ports.program import Clock
+from everhold.ports.store import BEGUN, DELETED_KEYS, OPEN, Record
+
+T = TypeVar("T")
+
+#: Plain steps in a row after which the loop is given a turn; and where each of them waits for the disk.
+TURNS: Final = 16
+TURNS_FSYNCED: Final = 2
+
+
+class Engine:
+    def __init__(
+        self,
+        sessions: Sessions,
+        dispatch: Dispatch,
+        acceptance: Acceptance,
+        moves: Moves,
+        clock: Clock,
+        *,
+        refuse: Callable[[], None],
+    ) -> None:
+        self._sessions = sessions
+        self._dispatch = dispatch
+        self._acceptance = acceptance
+        self._moves = moves
+        self._clock = clock
+        self._store = sessions.store
+        self._in_place = 0  # plain steps since the loop was given a turn
+        self._turns = TURNS_FSYNCED if getattr(sessions.store, "durability", "") == "power" else TURNS
+        self.shielded = Shielded(refuse, self._store.where)
+
+    # ---- start
+
+    async def start(self, birth: Birth) -> Status:
+        """Begin a session: its birth and its first pause land in one commit."""
+        self._dispatch.ask(birth)
+        return await self.shielded.run(self._start(birth))
+
+    async def accept(self, birth: Birth) -> Status:
+        """Accept a session without looking for its program: a process that has it begins it."""
+        await self.shielded.run(self._acceptance.start(birth))
+        return await self.status(birth.id)
+
+    async def _start(self, birth: Birth) -> Status:
+        async def attempt() -> Status:
+            head = Head(0, 0, State.RUNNING, -1, 0, None, birth.created_at, Metrics())
+            live = Live(birth, head, self._sessions.host.begin(birth, head.metrics))
+            live.lock.take()  # nobody else knows of it yet
+            self._sessions.keep(live)
+            try:
+                return self._after(live, await self._sessions.step(live, [], birth=birth))
+            except BaseException:
+                self._sessions.drop(live)
+                raise
+            finally:
+                live.lock.release()
+
+        return await self._sessions.insisting(attempt)
+
+    async def again(self, key: str, birth: Birth, *, renew: bool = False) -> SessionId | None:
+        """The session that has this key already; raises `KeyConflict` if it was started otherwise.
+
+        Raises `KeyDeleted` if the session that had it was deleted, unless the key may be used anew.
+        """
+        found = await self._store.find(key)
+        if found is None:
+            if not renew:
+                await self.refuse_deleted(key)
+            return None
+        old = (await self._store.load(found, since=-1)).birth
+        if old.program != birth.program:
+            raise KeyConflict(key, found, "program")
+        if not same(old.args, birth.args):
+            raise KeyConflict(key, found, "arguments")
+        return found
+
+    async def refuse_deleted(self, key: str) -> None:
+        """Raise `KeyDeleted` if the session that had this key was deleted, and none has it now."""
+        was, _ = await self._store.value(DELETED_KEYS, key)
+        if was is not None and await self._store.find(key) is None:
+            raise KeyDeleted(key, str(was[0]))
+
+    # ---- answer
+
+    async def answer_open(self, asked: OpenQuery, value: Any, usage: Usage | None) -> Status:
+        """Take one answer. The common case, a model's words for a session in memory, goes the shortest way."""
+        live = self._sessions.cached(asked.session_id)
+        if live is not None:
+            entry = live.opened.get(asked.query.q)
+            if entry is not None and self._is_free(live, entry.query):
+                answer = Answer(entry.query.q, fitted(entry.query, value), None, usage)
+                if live.lock.take():
+                    done = self._plain(live, entry.query, answer)
+                    if type(done) is Query:
+                        self._in_place += 1
+                        if self._in_place >= self._turns:
+                            self._in_place = 0
+                            await asyncio.sleep(0)  # others want to work, too
+                        return Paused(live.id, (OpenQuery(live.id, done, live.head.updated_at),))
+                    status = await self.shielded.run(self._finished(live, done))  # type: ignore[arg-type]
+                    if status is not None:
+                        return status
+        return await self.answer(asked.session_id, [Given(asked.id, value, None, usage)])
+
+    def _plain(self, live: Live, query: Query, answer: Answer) -> Query | Coroutine[Any, Any, Query | Said]:
+        """The plain step of a session whose lock is taken: the next question, if it landed; else what finishes it."""
+        sessions = self._sessions
+        done: Query | Coroutine[Any, Any, Query | Said] | None = None
+        try:
+            if sessions.observed:
+                done = sessions.step(live, [answer])
+            else:
+                done = sessions.stepper.plain(live, query, answer)
+                if type(done) is Query:
+                    sessions.after_plain(live, done)
+        except Overtaken:
+            sessions.drop(live)
+            done = _overtaken(live)
+        finally:
+            if done is None or type(done) is Query:
+                live.lock.release()
+        return done
+
+    async def _finished(self, live: Live, step: Coroutine[Any, Any, Query | Said]) -> Status | None:
+        """Finish a step of a session whose lock is taken, and give it back; None if another process was quicker."""
+        sessions = self._sessions
+        try:
+            done = await step
+            if not sessions.observed:
+                sessions.after_plain(live, done)
+            if type(done) is Query:
+                return Paused(live.id, (OpenQuery(live.id, done, live.head.updated_at),))
+            return self._after(live, done)  # type: ignore[arg-type]
+        except Overtaken:
+            sessions.drop(live)
+            return None
+        finally:
+            live.lock.release()
+
+    def _is_free(self, live: Live, query: Query) -> bool:
+        """Whether nothing but the answer to this query concerns the session now."""
+        head = live.head
+        return (
+            query.kind is Kind.LLM
+            and len(live.opened) == 1
+            and head.due_at is None
+            and head.state is State.PAUSED
+            and not live.letters
+            and not live.noticed  # its row in the inbox goes with the answer
+            and not live.stale
+            and not live.execution.remote
+            and getattr(live.execution, "keep", None) is None
+        )
+
+    async def answer(self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None = None) -> Status:
+        """Take answers, hand them to the program, and say where the session stands."""
+        return await self.shielded.run(self._answer(session_id, given, by))
+
+    async def _answer(self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None) -> Status:
+        async def act(live: Live) -> Status:
+            answers, late = map(live.kept, Door(live.id, live.head, live.opened, live.working).check(given, by))
+            if late:
+                record = await self._store.load(session_id)
+                if record.head.revision != live.head.revision:
+                    raise Overtaken(session_id, live.head.revision)
+                for answer in late:
+                    settle(session_id, record.head, answer, record.deliveries)
+                if not answers:
+                    return self._standing(live)
+            rerun = [a for a in answers if live.opened[a.q].query.kind is Kind.CALL]
+            if rerun:
+                return await self._decided(live, answers)
+            return self._after(live, await self._sessions.step(live, answers))
+
+        try:
+            return await self._moving(session_id, act)
+        except ABSENT:
+            pass
+        except _Ended as ended:
+            return self._settled(ended.record, given, by)
+        try:
+            return await self._acceptance.answers(session_id, given, by)
+        except SessionEnded:  # just now, by another process
+            return self._settled(await self._store.load(session_id), given, by)
+
+    def _settled(self, record: Record, given: Sequence[Given], by: dict[str, JSON] | None) -> Status:
+        """What answers to an ended session come to: the same as it has are taken, others are a conflict."""
+        for answer in self._all_late(record, given, by):
+            settle(record.birth.id, record.head, answer, record.deliveries)
+        return finished(record)
+
+    async def _moving(self, session_id: str, act: Callable[[Live], Awaitable[T]]) -> T:
+        """Act on a session to which all that was accepted has been delivered; raises `_Ended` if it has ended.
+
+        A refusal counts only if the session still stands as it does in memory.
+        """
+
+        async def guarded(live: Live) -> T:
+            if not live.head.ended:
+                await self._moves.deliver(live)
+            if live.head.ended:
+                whole = await self._store.load(session_id)
+                if whole.head.ended:
+                    raise _Ended(whole)
+                raise Overtaken(session_id, live.head.revision)  # it was retried just now
+            try:
+                return await act(live)
+            except Overtaken:
+                raise
+            except EverholdError:
+                if not live.stale and await self._has_moved(live):
+                    raise Overtaken(live.id, live.head.revision) from None
+                raise
+
+        return await self._sessions.on(session_id, guarded)
+
+    async def _has_moved(self, live: Live) -> bool:
+        """Whether another process has moved a session since it came into memory here."""
+        return (await self._store.load(live.id, since=OPEN)).head.revision != live.head.revision
+
+    async def _decided(self, live: Live, answers: list[Answer]) -> Status:
+        """A person said what to do about effects whose outcome is unknown."""
+        plain_ones: list[Answer] = []
+        for answer in answers:
+            if live.opened[answer.q].query.kind is not Kind.CALL or answer.error is not None:
+                plain_ones.append(answer)
+            elif "rerun" in answer.value:
+                await self._dispatch.again(live, answer.q)
+            else:
+                plain_ones.append(decided(answer))
+        if plain_ones:
+            return self._after(live, await self._sessions.step(live, plain_ones))
+        return self._standing(live)
+
+    def _all_late(self, record: Record, given: Sequence[Given], by: dict[str, JSON] | None) -> list[Answer]:
+        late = []
+        for one in given:
+            if one.query_id is None:
+                raise NoOpenQuery(record.birth.id, record.head.state)
+            q = number(one.query_id)
+            if q is None:
+                raise UnknownQuery(record.birth.id, one.query_id)
+            error = None if one.error is None else {"code": "error", "message": one.error}
+            late.append(Answer(q, one.value, error, one.usage, by))
+        return late
+
+    # ---- signal, cancel
+
+    async def signal(self, session_id: str, name: str, value: JSON) -> Status:
+        """Send a message; kept until the program receives it."""
+        signal = Signal(name, plain(value, "the signal"))
+        status, _ = await self.shielded.run(self._signal(session_id, signal))
+        return await self.status(session_id) if status is None else status
+
+    async def send(self, session_id: str, signal: Signal) -> bool:
+        """Send a signal with a key; returns whether this was the first time."""
+        plain(signal.value, "the signal")
+        return (await self.shielded.run(self._signal(session_id, signal)))[1]
+
+    async def _signal(self, session_id: str, signal: Signal) -> tuple[Status | None, bool]:
+        """Hand a signal over, if the program waits for it here; else accept it. Says whether it is new."""
+
+        async def act(live: Live) -> tuple[Status | None, bool]:
+            if signal.key is not None and await self._acceptance.was_sent(session_id, signal):
+                return None, False
+            receiver = signal.receiver(live.opened)
+            if receiver is None:
+                raise _Keep
+            answers = live.kept([Answer(receiver.q, fitted(receiver, signal.value))])
+            said = await self._sessions.step(live, answers, intake=marking(signal))
+            return self._after(live, said), True
+
+        try:
+            return await self._moving(session_id, act)
+        except _Ended as ended:
+            raise SessionEnded(session_id, ended.record.head.state, "sent a signal") from None
+        except (_Keep, *ABSENT):
+            return None, await self._acceptance.signal(session_id, signal)
+
+    async def hand(self, session_id: str, said: dict[str, JSON]) -> bool:
+        """Say an input to a conversation if no turn runs and nothing waits before it; returns whether it was said."""
+        return await self.shielded.run(self._hand(session_id, said))
+
+    async def _hand(self, session_id: str, said: dict[str, JSON]) -> bool:
+        try:
+            return await self._moving(session_id, lambda live: self._moves.hand(live, said))
+        except _Ended as ended:
+            raise SessionEnded(session_id, ended.record.head.state, "sent anything") from None
+        except ABSENT:
+            return False
+
+    async def let_in(self, session_id: str, item: Item) -> Receipt:
+        """Accept an input or a command for a conversation."""
+        return await self.shielded.run(self._acceptance.item(session_id, item))
+
+    async def move(self, session_id: str) -> Next:
+        """Move a session because the caller wants it moved: models of this process may answer it."""
+        birth = (await self._store.load(session_id, since=OPEN)).birth
+        self._dispatch.ask(birth)
+        self._sessions.suspect(session_id)
+        return await self.shielded.run(self._moves.move(session_id, asked=True))
+
+    async def cancel(self, session_id: str, reason: str) -> Status:
+        """Stop a session. The program sees CancelledError once; its children are cancelled too."""
+        return await self.shielded.run(self._cancel(session_id, reason))
+
+    async def _cancel(self, session_id: str, reason: str) -> Status:
+        async def act(live: Live) -> Status:
+            return self._after(live, await self._sessions.step(live, [], cancel=reason))
+
+        try:
+            return await self._moving(session_id, act)
+        except _Ended as ended:
+            if ended.record.head.state is State.CANCELLED:
+                return finished(ended.record)
+            raise SessionEnded(session_id, ended.record.head.state, "cancelled") from None
+        except ABSENT:
+            return await self._cancel_unseen(session_id, reason)
+
+    async def _cancel_unseen(self, session_id: str, reason: str) -> Status:
+        """Cancel where the program is not: it never hears of it."""
+        while True:
+            record = await self._store.load(session_id)
+            if record.head.ended:
+                return finished(record)
+            live = Live(record.birth, record.head, NoExecution(record.deliveries))
+            live.opened = open_queries(record.deliveries)
+            live.letters = record.letters
+            try:
+                await self._sessions.end(live, Stopped(reason), cancel=reason)
+            except Overtaken:
+                continue
+            return finished(await self._store.load(session_id))
+
+    # ---- the journal as a tape
+
+    async def retry(self, session_id: str) -> Status:
+        """Go on from a failed session's last answer, under the code as it is now."""
+        return await self.shielded.run(self._retry(session_id))
+
+    async def _retry(self, session_id: str) -> Status:
+        async def attempt() -> Status:
+            record = await self._store.load(session_id, since=BEGUN)
+            moved(record.head.state, Event.RETRIED)
+            last = len(record.deliveries) - 1
+            while last > 0 and (notes := record.deliveries[last].notes) is not None and notes.retry:
+                last -= 1
+            before = Record(record.birth, record.head, record.deliveries[:last], record.letters, [])
+            live = await rebuild(before, self._sessions.host, recount=True)
+            async with live.lock:
+                said = await self._sessions.retry(live, record.deliveries[last], await self._ended_children(live))
+                if said.outcome is None:
+                    self._sessions.keep(live)
+                    ended = await self._ended_children(live)  # one may have ended just now
+                    if ended:
+                        said = await self._sessions.step(live, ended)
+                return self._after(live, said)
+
+        return await self._sessions.insisting(attempt)
+
+    async def _ended_children(self, live: Live) -> list[Answer]:
+        """The ends of children that came while their parent was failed."""
+        children = [
+            entry
+            for entry in live.opened.values()
+            if entry.query.kind is Kind.SESSION and not child_processes.is_deed(entry.query)
+        ]
+        ends = [await end_of(self._store, live.birth, entry) for entry in children]
+        return [end for end in ends if end is not None]
+
+    async def fork(self, session_id: str, birth: Birth, at: int | None, given: Given | None) -> Status:
+        """A new session that shares this one's journal up to step `at`; with an answer, that step's is replaced."""
+        record = await self._store.load(session_id)
+        deliveries = record.deliveries
+        if not deliveries:
+            hint = "Wait until a process has started it, or fork its parent instead."
+            raise BadStep(session_id, 0 if at is None else at, "the session has not begun, so it has no steps", hint)
+        before = [one.n for one in deliveries[:-1] if given is not None or not _ends(one)]  # each retry ended, too
+        last = max(before, default=-1) if _ends(deliveries[-1]) else record.head.n
+        cut = last if at is None else at
+        if type(cut) is not int or not 0 <= cut <= record.head.n:
+            raise BadStep(session_id, cut, f"it has steps 0 to {record.head.n}")
+        if given is not None:
+            given = msgspec.structs.replace(
+                given, query_id=_answered_there(session_id, deliveries[cut], given.query_id)
+            )
+            cut -= 1
+        elif _ends(deliveries[cut]):
+            raise BadStep(session_id, cut, "it is the session's end; fork before it, or replace its answer")
+        birth = msgspec.structs.replace(
+            birth,
+            origin=record.birth.id,
+            origin_n=cut,
+            seeds=[*(seed for seed in record.birth.seeds if seed.since <= cut), Seed(cut + 1, birth.seeds[0].seed)],
+        )
+        self._dispatch.ask(birth)
+        shared = deliveries[: cut + 1]
+        return await self.shielded.run(self._sessions.insisting(lambda: self._branch(birth, shared, given)))
+
+    async def _branch(self, birth: Birth, shared: list[Delivery], given: Given | None) -> Status:
+        head = Head(0, 0, State.RUNNING, birth.origin_n, 0, None, max(self._clock.now(), shared[-1].at), Metrics())
+        live = await rebuild(Record(birth, head, shared, [], []), self._sessions.host, recount=True)
+        answers = [] if given is None else [_instead(live, given)]
+        async with live.lock:
+            said = await self._sessions.branch(live, shared, answers)
+            if said.outcome is None:
+                self._sessions.keep(live)
+            return self._after(live, said)
+
+    async def delete(self, session_id: str) -> int:
+        """Forget a session; returns how many steps are kept because a fork shares them."""
+        return await self.shielded.run(self._delete(session_id))
+
+    async def _delete(self, session_id: str) -> int:
+        while True:
+            record = await self._store.load(session_id, since=-1)
+            if record.birth.parent is not None and not record.head.ended:
+                raise StillNeeded(session_id, f"its parent {record.birth.parent} waits for it", "Cancel it first.")
+            try:
+                kept = await self._store.delete(session_id, record.head.revision)
+            except Overtaken:
+                continue
+            live = self._sessions.cached(session_id)
+            if live is not None:
+                self._sessions.drop(live)
+            return kept
+
+    # ---- where it stands
+
+    async def status(self, session_id: str) -> Status:
+        record = await self._store.load(session_id, since=-1)
+        if record.head.ended:
+            return finished(await self._store.load(session_id, since=record.head.n))
+        opened = open_queries(record.deliveries)
+        kept = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
+        working = {effect.q: effect.worker for effect in record.effects}
+        waiting = {q: entry for q, entry in opened.items() if q not in kept}
+        referring = [entry.query for entry in waiting.values() if request_ref.by_reference(entry.query)]
+        if referring and not all(query.q in working for query in referring):
+            for query in await self._in_full(session_id, record.head.revision, referring):
+                waiting[query.q] = msgspec.structs.replace(waiting[query.q], query=query)
+        return standing(record.birth, record.head, waiting, working)
+
+    async def _in_full(self, session_id: str, revision: int, queries: list[Query]) -> list[Query]:
+        """Questions that the journal has by reference; the program knows them best, if it is here."""
+        live = self._sessions.cached(session_id)
+        if live is not None and not live.stale and live.head.revision == revision:
+            return [request_ref.live(query, live.execution.effect(query.q)) for query in queries]
+        return list(request_ref.read(queries, (await self._store.load(session_id)).deliveries).values())
+
+    def _standing(self, live: Live) -> Status:
+        effect, opened = live.execution.effect, live.opened
+        for q, entry in live.opened.items():
+            if request_ref.by_reference(entry.query) and q not in live.working:
+                opened = {**opened, q: msgspec.structs.replace(entry, query=request_ref.live(entry.query, effect(q)))}
+        return standing(live.birth, live.head, opened, live.working)
+
+    def _after(self, live: Live, said: Said) -> Status:
+        """Where a session stands after a step."""
+        if said.outcome is not None:
+            return Finished(live.id, said.outcome, stats(live.birth, live.head, live.record))
+        if not said.asked and said.answered and live.opened:
+            remaining = live.remaining()
+            if remaining:
+                return Accepted(live.id, remaining)
+        return self._standing(live)
+
+    async def _adopt_parked(self, session_id: str) -> None:
+        """Have models of this process answer what another process left open, in a session that is waited for here.
+
+        The sessions that it waits for itself are waited for, too.
+        """
+        try:
+            record = await self._store.load(session_id, since=OPEN)
+        except UnknownSession:
+            return
+        if record.head.parked:
+            self._sessions.suspect(session_id)
+            await self.shielded.run(self._moves.move(session_id, asked=True))
+        for entry in open_queries(record.deliveries).values():
+            if entry.query.kind is Kind.SESSION and not child_processes.is_deed(entry.query):
+                await self._adopt_parked(child_id(record.birth, entry))
+
+    async def wait(self, session_id: str, timeout: float | None, *, settled: bool = False) -> Status:
+        """Wait until the session has ended or needs somebody outside.
+
+        With `settled`, timers, children and other processes are not waited for: only this process's own work.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while True:
+            with self._sessions.watched(session_id) as changed:  # from before it is looked at
+                if not (settled and self._sessions.jobs.get(session_id)):
+                    if not settled and self._dispatch.answers_models:
+                        await self._adopt_parked(session_id)
+                    status = await self.status(session_id)
+                    if settled or isinstance(status, Finished) or (isinstance(status, Paused) and status.queries):
+                        return status
+                left = None if deadline is None else deadline - loop.time()
+                if left is not None and left <= 0:
+                    return await self.status(session_id)
+                await asyncio.wait([changed], timeout=left)
+
+
+def standing(birth: Birth, head: Head, opened: dict[int, Opened], working: dict[int, str]) -> Status:
+    """The status of a session that has not ended."""
+    queries = tuple(OpenQuery(birth.id, entry.query, entry.at) for entry in answerable(opened, working))
+    if head.state is State.RUNNING:
+        if queries and not head.mail:
+            return Paused(birth.id, queries, head.due_at, _busy(birth, opened, working))
+        return Running(birth.id, _busy(birth, opened, working) or ("its program, to take an accepted answer",))
+    return Paused(birth.id, queries, head.due_at, () if queries else _busy(birth, opened, working) or ("a timer",))
+
+
+def _busy(birth: Birth, opened: dict[int, Opened], working: dict[int, str]) -> tuple[str, ...]:
+    words = [f"{opened[q].query.kind} {opened[q].query.name}".strip() for q in working if q in opened]
+    words += [
+        f"child session {child_id(birth, entry)}" for entry in opened.values() if entry.query.kind is Kind.SESSION
+    ]
+    return tuple(words)
+
+
+def _instead(live: Live, given: Given) -> Answer:
+    """An answer to put in the place of the recorded one; also a call's or a child's result can be replaced."""
+    q = number(given.query_id or "")
+    assert q is not None
+    return Answer(q, fitted(live.opened[q].query, given.value))
+
+
+def _ends(delivery: Delivery) -> bool:
+    return delivery.notes is not None and delivery.notes.outcome is not None
+
+
+def _answered_there(session_id: str, delivery: Delivery, query_id: str | None) -> str:
+    """The query whose answer a fork replaces."""
+    ids = [answer.id for answer in delivery.answers]
+    if query_id is not None:
+        if query_id in ids:
+            return query_id
+        raise BadStep(session_id, delivery.n, f"{query_id} was not answered there")
+    if len(ids) == 1:
+        return ids[0]
+    if ids:
+        raise BadStep(session_id, delivery.n, f"it has {len(ids)} answers; say which with query_id")
+    raise BadStep(session_id, delivery.n, "nothing was answered there")
+
+
+async def _overtaken(live: Live) -> Query | Said:
+    raise Overtaken(live.id, live.head.revision)
+
+
+class _Ended(Exception):
+    """The session has ended; carries what is known of it."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+
+
+class _Keep(Exception):
+    """Nobody waits for this signal yet."""

@@ -1,0 +1,282 @@
+"""Why a session is where it is, and what moves it, in sentences.
+
+Reads only. To say whether the program here would go on, the journal is replayed in memory, without effects.
+"""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import msgspec
+
+from everhold.core.intake import INPUT, Intake, Item
+from everhold.core.journal import Opened, lately, open_queries
+from everhold.core.query import FOR_PEOPLE, Kind, Query, Rerun
+from everhold.core.session import OUTSIDE, WORKERS, State
+from everhold.core.status import LATEST, Raised, Returned, Stopped
+from everhold.engine.children import child_id
+from everhold.engine.intake_messages import enters_early
+from everhold.engine.live_session import rebuild
+from everhold.engine.liveness import named
+from everhold.engine.session_lookup import called
+from everhold.errors import EverholdError
+from everhold.ports.program import Host
+from everhold.ports.store import NOBODY, Record, Worker
+
+_RERUN = {
+    Rerun.SAFE: "it is done again",
+    Rerun.NEVER: "the program is told that its outcome is unknown",
+    Rerun.ASK: "a person is asked what became of it",
+}
+
+
+#: Questions that somebody answers with words.
+ANSWERED: Final = FOR_PEOPLE | {Kind.LLM}
+#: Things that wait which are told one by one.
+TOLD: Final = 5
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Sentences: why a session is where it is, and what can move it."""
+
+    session_id: str
+    state: State
+    because: list[str]
+    moves: list[str]
+
+
+async def explain(
+    record: Record,
+    host: Host,
+    workers: Mapping[str, Worker],
+    living: set[str],
+    now: float,
+    intake: Intake | None = None,
+    *,
+    talks: bool = False,
+    idle: Collection[str] = (),
+) -> Explanation:
+    """Explain one session as it is stored, with the program as it is here.
+
+    `talks` says that it is a conversation; `idle` are workers that live and do not work on this session, whatever its
+    marks say.
+    """
+    told = _Told(record, workers, living, now, talks, idle)
+    if record.head.ended:
+        told.end()
+    else:
+        told.life()
+        await told.program(host)
+    if intake is not None:
+        told.intake(intake)
+    return Explanation(record.birth.id, record.head.state, told.because, told.moves)
+
+
+_ANYBODY: Final = "Any process that has the program and opens this database goes on with it, such as: everhold worker"
+
+
+class _Told:
+    def __init__(
+        self,
+        record: Record,
+        workers: Mapping[str, Worker],
+        living: set[str],
+        now: float,
+        talks: bool,
+        idle: Collection[str],
+    ) -> None:
+        self._record, self._workers, self._living, self._now, self._talks = record, workers, living, now, talks
+        self._idle = idle
+        self._name = shlex.quote(called(record.birth.id, record.birth.key))
+        self.because: list[str] = []
+        self.moves: list[str] = []
+
+    def end(self) -> None:
+        notes = self._record.deliveries[-1].notes if self._record.deliveries else None
+        outcome = notes.outcome if notes is not None else None
+        ago = _span(self._now - self._record.head.updated_at)
+        match outcome:
+            case Returned():
+                self.because.append(f"It completed {ago} ago.")
+            case Raised(error=error, step=step):
+                self.because.append(f"It failed {ago} ago, at step {step}: {error}")
+                self._ask_again()
+                self.moves.append(f"Mend the program, then: everhold retry {self._name}")
+            case Stopped(reason=reason):
+                self.because.append(f"It was cancelled {ago} ago" + (f": {reason}" if reason else "."))
+        self.moves.append(f"To go on from an earlier step: everhold fork {self._name} --at N")
+
+    def _ask_again(self) -> None:
+        """A retry hands the last answers over once more, so where one is an error the way on begins before it."""
+        failed = next(one for one in reversed(self._record.deliveries) if one.notes is None or not one.notes.retry)
+        before = open_queries(one for one in self._record.deliveries if one.n < failed.n)
+        wrong = [before[one.q].query for one in failed.answers if one.error is not None and one.q in before]
+        again = [query.id for query in wrong if _repeatable(query)]
+        if again:
+            words = f"Ask {' and '.join(again)} again, which got an error"
+            self.moves.append(f"{words}: everhold fork {self._name} --at {failed.n - 1}")
+
+    def life(self) -> None:
+        record = self._record
+        working = {effect.q: effect for effect in record.effects}
+        kept = [letter for letter in record.letters if letter.kind == "answer"]
+        answered = {letter.body["q"] for letter in kept}
+        opened = open_queries(record.deliveries)
+        if record.head.n < 0:
+            self.because.append(f"It has not begun: no process that has its program {record.birth.program} moved it.")
+            self.moves.append(_ANYBODY)
+        restarted, _ = lately(record.deliveries)
+        if restarted is not None:
+            self.because.append(f"Its program began again at step {restarted.n}; what was before that is not replayed.")
+        for q, entry in opened.items():
+            if q in working:
+                self._worked_on(entry, working[q].worker, working[q].since)
+            elif q not in answered:
+                self._open(entry)
+        if kept:
+            count = f"{len(kept)} accepted answer{'s' if len(kept) > 1 else ''}"
+            self.because.append(f"{count} waited for a process that has its program.")
+            self.moves.append(_ANYBODY)
+        for name in dict.fromkeys(letter.body["name"] for letter in record.letters if letter.kind == "signal"):
+            self.because.append(f"The signal {name!r} is kept until the program receives it.")
+        if record.head.due_at is not None:
+            if not opened and record.head.due_at > self._now:
+                self.because.append(f"It waits for its time, for {_span(self._now - record.head.updated_at)} so far.")
+            self._due(record.head.due_at)
+
+    def _open(self, entry: Opened) -> None:
+        query = entry.query
+        span = _span(self._now - entry.at)
+        words = _words(query)
+        if query.kind in FOR_PEOPLE:
+            whom = query.to or "a person"
+            self.because.append(f"{query.id} asks {whom} for an {query.kind} ({span} ago): {words}")
+            self.moves.append(f"A person answers: everhold answer {self._name} --query {query.id}")
+        elif query.kind in (Kind.LLM, Kind.TOOL):
+            whom = query.to or ("a model" if query.kind is Kind.LLM else f"the tool {query.name}")
+            self.because.append(f"{query.id} asks {whom} ({span} ago): {words}")
+            what = "Answer it" if query.kind is Kind.LLM else "Say what it returned"
+            if query.kind is Kind.LLM and query.to is None:
+                self._for_models()
+            self.moves.append(f"{what}: everhold answer {self._name} VALUE --query {query.id}")
+        elif query.kind is Kind.SIGNAL and self._talks and query.name == INPUT:
+            self.because.append(f"It has waited {span} to be told something.")
+            self.moves.append(f"Say something: everhold send {self._name} WORDS")
+        elif query.kind is Kind.SIGNAL:
+            self.because.append(f"{query.id} waits for the signal {query.name!r}, for {span} so far.")
+            self.moves.append(f"Send it: everhold signal {self._name} {shlex.quote(query.name)} VALUE")
+        elif query.kind is Kind.SESSION:
+            self.because.append(f"{query.id} waits for a child session of {query.name}, for {span} so far.")
+            self.moves.append(f"Look at the child: everhold explain {child_id(self._record.birth, entry)}")
+        elif query.kind is Kind.CALL:
+            self.because.append(f"The outcome of {query.name} ({query.id}) is unknown: its process died, {span} ago.")
+            self.moves.append(
+                f"Say what became of it: everhold answer {self._name} '{{\"rerun\": true}}' --query {query.id}"
+            )
+
+    def _for_models(self) -> None:
+        """Whether a worker may take its questions to models."""
+        answered_by = self._record.birth.llm
+        if answered_by == WORKERS:
+            words = "A worker that has a model and its program answers it: everhold worker --answer-with CMD"
+            self.moves.append(words)
+        elif answered_by == OUTSIDE:
+            self.because.append(
+                "Its model questions are answered outside (by an MCP host, or by hand), never by a worker."
+            )
+        else:
+            self.because.append("An older everhold made it, so that no worker takes its model questions by itself.")
+            self.moves.append("Let a worker take them: everhold worker --adopt-parked --answer-with CMD")
+
+    def _worked_on(self, entry: Opened, worker: str, since: float) -> None:
+        query, row = entry.query, self._workers.get(worker)
+        if worker == NOBODY or worker in self._idle:
+            self.because.append(
+                f"{query.name or query.kind} ({query.id}) has not begun, for {_span(self._now - since)} so far."
+            )
+            self.moves.append("The next process that has its program begins it.")
+            return
+        where = f"process {row.pid} on {named(row.host)}" if row is not None else "a process"
+        what = query.name or query.kind
+        if worker in self._living:
+            self.because.append(f"{where} works on {what} ({query.id}), for {_span(self._now - since)} so far.")
+            return
+        self.because.append(f"{where} worked on {what} ({query.id}) and is gone.")
+        then = _RERUN[query.rerun] if query.kind is Kind.CALL else "it is asked again"
+        self.moves.append(f"The next process that has its program takes it up: {then}.")
+
+    def _due(self, due: float) -> None:
+        if due > self._now:
+            self.moves.append(
+                f"It moves by itself at {_moment(due)}, in {_span(due - self._now)}, where its program runs."
+            )
+        else:
+            self.because.append(
+                f"Its time came {_span(self._now - due)} ago, and no process that has its program was open."
+            )
+            self.moves.append(_ANYBODY)
+
+    def intake(self, intake: Intake) -> None:
+        """What waits to enter, and why it does not enter yet."""
+        waiting = [item for item in intake.items.values() if item.waits]
+        if not waiting:
+            return
+        for item in waiting[:TOLD]:
+            span = _span(intake.now - item.at)
+            self.because.append(
+                f"The {item.kind} {item.id!r} waits to enter, for {span} so far: {self._kept_out(intake, item)}"
+            )
+        if len(waiting) > TOLD:
+            self.because.append(f"{len(waiting) - TOLD} more wait behind it.")
+        self.moves.append(f"See what waits, or take it back: everhold intake {self._name}")
+
+    def _kept_out(self, intake: Intake, item: Item) -> str:
+        lease, opened = intake.lease, open_queries(self._record.deliveries)
+        if self._record.head.ended:
+            return "the session has ended, and whoever looks next tells it so."
+        if item.available_at > intake.now:
+            return f"its time comes at {_moment(item.available_at)}."
+        if lease is not None and lease.live(intake.now):
+            return f"{lease.owner.name} works on the session, and lets it in."
+        if len(opened) > 1 and not enters_early(item):
+            return "a turn is under way, and has to settle first."
+        return "the next process that has its program lets it in."
+
+    async def program(self, host: Host) -> None:
+        """Whether the program here could go on."""
+        record = msgspec.structs.replace(self._record, head=msgspec.structs.replace(self._record.head))
+        try:
+            live = await rebuild(record, host)
+        except EverholdError as error:
+            self.because.append(f"It cannot go on here: {error}")
+            if error.hint:
+                self.moves.append(error.hint)
+            return
+        if live.reworded:
+            self.because.append(f"{len(live.reworded)} of its questions are worded otherwise now; the answers stand.")
+        live.drop()
+
+
+def _repeatable(query: Query) -> bool:
+    """Whether to ask it again does nothing to the world that must not be done twice."""
+    return query.kind in ANSWERED or (query.kind is Kind.CALL and query.rerun is Rerun.SAFE)
+
+
+def _words(query: Query) -> str:
+    text = " ".join((query.prompt or query.name or "a conversation").split())
+    return text if len(text) <= 160 else text[:159] + "…"
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"{max(int(seconds), 0)} s"
+
+
+def _moment(at: float) -> str:
+    return datetime.datetime.fromtimestamp(min(at, LATEST), datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

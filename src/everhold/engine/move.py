@@ -1,0 +1,370 @@
+"""Moves one session as far as this process can; nothing else moves sessions.
+
+    1. load the session, or take it from memory;
+    2. decide about marks on which no task works, by the rerun policy of each call;
+    3. deliver what was accepted: letters, then timers that are due, then what waits in the intake of a conversation;
+    4. begin to answer open questions that this process can answer and may answer;
+    5. say when to move the session again, and which others received something.
+
+Rules
+  1. A move is idempotent and may run twice at once: the fence of each commit decides, and who is refused looks again.
+  2. What comes first in an intake is tried on a look. The commit that hands it over takes the lease, claims it and ends
+     it, in one moment: from then on the journal is responsible for it. Where that is refused, nothing has happened. A
+     worker that has work to do for it keeps the lease.
+  3. Where no turn runs, what comes first is chosen by `Intake.choose`: inputs that may join each other are one turn. A
+     running turn is told what is meant for it.
+  4. What waits in the intake of a session that has ended fails. What waits for a program that is not here stays.
+  5. Nothing that is wrong with a session is raised: `Next` says why it cannot go on here.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.intake import INPUT, Boundary, Claim, Intake, Item
+from everhold.core.journal import Opened
+from everhold.core.lease import Busy, Fence
+from everhold.core.query import Answer, Kind
+from everhold.core.session import Head, SessionId
+from everhold.core.status import Raised
+from everhold.engine import child_processes
+from everhold.engine.effects import AWAY, Dispatch
+from everhold.engine.intake_messages import cancels, enters, joined, plan
+from everhold.engine.live_session import Live, NoExecution
+from everhold.engine.session_cache import Sessions
+from everhold.errors import (
+    BadArguments,
+    ClaimLost,
+    EverholdError,
+    LeaseLost,
+    NotAProgram,
+    Overtaken,
+    SessionEnded,
+    UnknownProgram,
+    UnknownSession,
+    VersionMissing,
+)
+from everhold.ports.mover import Next
+from everhold.ports.program import Clock
+from everhold.ports.store import BEGUN, OPEN, Record
+
+log = logging.getLogger("everhold")
+
+#: What it means that a program is not here.
+ABSENT: Final = (UnknownProgram, NotAProgram, VersionMissing)
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What was claimed, and under which lease; `keeps` if the lease is a worker's, who has it longer."""
+
+    claim: Claim
+    fence: Fence
+    keeps: bool
+
+
+class Moves:
+    """Moves the sessions of one store, in this process."""
+
+    def __init__(self, sessions: Sessions, dispatch: Dispatch, clock: Clock) -> None:
+        self._sessions, self._dispatch, self._clock = sessions, dispatch, clock
+        self._store = sessions.store
+        self._leases, self._owner = dispatch.leases, dispatch.leases.owner
+        self.begins: Callable[[str], None] = lambda session_id: None  # told of each session that is about to be moved
+
+    async def move(self, session_id: str, *, asked: bool = False, leased: bool = False) -> Next:
+        """Take one session as far as this process can take it now.
+
+        `asked` says that the caller of a verb wants this session moved, `leased` that the caller holds its lease. Else
+        a session on which a worker holds one is left to that worker.
+        """
+        self.begins(session_id)
+        try:
+            if not asked and not leased and (lease := await self._leases.foreign(session_id)) is not None:
+                return Next(lease.expires_at)
+            head, record = await self._fresh(session_id)
+            revision = head.revision
+            if head.ended:
+                await self._fail_waiting(session_id, head.state)
+                return Next()
+            try:
+                at, others = await self._sessions.on(session_id, functools.partial(self._act, asked), record)
+            except BadArguments as error:
+                if record is None or head.n >= 0:
+                    raise
+                return await self._cannot_begin(record, error)
+        except UnknownSession:
+            return Next()
+        except ABSENT as error:
+            return Next(absent=str(error))
+        except AWAY:
+            raise
+        except EverholdError as error:
+            log.warning("session %s cannot go on here: %s", session_id, error)
+            return Next(absent=str(error))
+        live = self._sessions.cached(session_id)
+        return Next(at, others, moved=live is None or live.head.revision != revision)
+
+    async def _cannot_begin(self, record: Record, error: BadArguments) -> Next:
+        """End a session that was accepted unchecked, and whose arguments do not fit its program."""
+        live = Live(record.birth, record.head, NoExecution())
+        live.letters = record.letters
+        try:
+            await self._sessions.end(live, Raised(str(error), error.code, "", record.head.n))
+        except Overtaken:
+            return Next(self._clock.now())  # something came for it meanwhile
+        return Next(moved=True)
+
+    async def _fresh(self, session_id: str) -> tuple[Head, Record | None]:
+        """The session as it stands now: in memory, if no other process may have moved it; else it is loaded."""
+        live = self._sessions.cached(session_id)
+        if live is not None and session_id not in self._sessions.suspects and not live.outdated and not live.stale:
+            return live.head, None
+        self._sessions.suspects.discard(session_id)
+        record = await self._store.load(session_id, since=BEGUN if live is None else OPEN)
+        self._sessions.overtaken(session_id, record.head.revision)
+        return record.head, record
+
+    async def _act(self, asked: bool, live: Live) -> tuple[float | None, list[SessionId]]:
+        """Steps 2 to 4, alone with the session; returns when it is due next, and who received something."""
+        live.others = []
+        for part in (
+            self._dispatch.resolve,
+            self.deliver,
+            self._let_in,
+            functools.partial(self._dispatch.adopt, asked=asked),
+        ):
+            if not live.head.ended and not live.stale:
+                await part(live)
+        return None if live.head.ended else live.head.due_at, live.others
+
+    # ---- letters and time
+
+    async def deliver(self, live: Live) -> None:
+        """Hand over the letters that concern the session now, and the timers that are due. The lock is held."""
+        if live.head.mail and child_processes.has_news(live):
+            await self._read_letters(live)
+        await self._on_time(live)
+
+    async def _read_letters(self, live: Live) -> None:
+        for letter in list(live.letters):
+            if live.head.ended or live.stale:
+                return
+            if letter.kind == "start":
+                if live.head.n < 0:
+                    await self._sessions.step(live, [], read=[letter.id])
+            elif letter.kind == "cancel":
+                await self._sessions.step(live, [], cancel=str(letter.body), read=[letter.id])
+            elif letter.kind == "answer":
+                answer = msgspec.convert(letter.body, Answer)
+                if live.head.due_at is not None and live.head.due_at < letter.at:
+                    await self._on_time(live)
+                if live.head.ended:
+                    return
+                answers = live.kept([answer]) if answer.q in live.opened else []
+                await self._sessions.step(live, answers, read=[letter.id])
+            else:
+                await child_processes.hear(self._sessions, live, letter)
+        await child_processes.rest(self._sessions, live)
+
+    async def _on_time(self, live: Live) -> None:
+        """Fire the timers and expire the queries whose time was before now; others have turns of their own."""
+        due, now = live.head.due_at, self._clock.now()
+        while due is not None and due < now and not live.head.ended:
+            answers = []
+            for q, entry in live.expiring.items():
+                expires = entry.query.expires_at
+                if expires is not None and expires <= now:
+                    answers.append(_expired(q, entry))
+            fired = live.timer is not None and live.timer <= now
+            await self._sessions.step(live, answers, fired=fired)
+            due = live.head.due_at
+
+    # ---- the intake of a conversation
+
+    async def _let_in(self, live: Live) -> None:
+        """Say what waits to a conversation, as far as it may enter now."""
+        while hearing(live.opened) is not None and not live.head.ended:
+            seen = await self._store.intake(live.id, _copied)
+            if not _has_any(seen) or not _may_enter(live.opened, seen):
+                return
+            waiting = sum(item.waits and item.available_at <= seen.now for item in seen.items.values())
+            try:
+                entered = await self._enter(live, seen)
+            except (ClaimLost, LeaseLost):  # another process was quicker
+                return
+            if not entered or entered == waiting:
+                return
+
+    async def _fail_waiting(self, session_id: str, state: str) -> None:
+        end: JSON = {"code": SessionEnded.code, "message": f"the session is {state}"}
+        if await self._store.intake(session_id, lambda intake: intake.end_all(end)):
+            self._sessions.changed(session_id)
+
+    async def hand(self, live: Live, said: dict[str, JSON]) -> bool:
+        """Say an input at once, if no turn runs and nothing waits before it; returns whether it was said."""
+        q = hearing(live.opened)
+        if q is None or not is_idle(live.opened):
+            head = (await self._store.load(live.id, since=OPEN)).head
+            if head.revision != live.head.revision:
+                raise Overtaken(live.id, live.head.revision)  # what is in memory here is not how it stands
+            return False
+        if await self._store.intake(live.id, _has_any):
+            return False
+        await self._sessions.step(live, [Answer(q, said)])
+        return True
+
+    async def _enter(self, live: Live, seen: Intake) -> int:
+        """Say what comes first, in the commit that claims and ends it; returns how many items have ended."""
+        turn = None if is_idle(live.opened) else live.turns + 1
+        token = secrets.token_hex(8)
+        found = self._claim(token, turn, seen)
+        q = hearing(live.opened)
+        if found is None or q is None:
+            if seen.written:  # what was for a turn that is over
+                await self._store.intake(live.id, functools.partial(_defer, turn))
+            return 0
+        await self._dispatch.introduce()
+        wanted = plan(found.claim.items, turn, getattr(live.execution, "keep", None))
+        if wanted.failed:
+            for item, end in wanted.failed:
+                await self._store.intake(live.id, functools.partial(self._end, token, turn, [item], end, failed=True))
+            self._sessions.changed(live.id)
+            return len(wanted.failed)
+        entry = wanted.entries[0]
+        if entry.said is None:
+            done = functools.partial(self._end, token, turn, entry.items, {"applied": False})
+            await self._store.intake(live.id, done)
+            return len(entry.items)
+        end, held = {"step": live.head.n + 1}, list[Fence]()
+
+        def land(intake: Intake) -> None:
+            works = self._leases.driven is not None and self._owner.incarnation in live.working.values()
+            fence = self._end(token, turn, entry.items, end, intake, keep=works)
+            held[:] = [] if fence is None else [fence]
+
+        await self._sessions.step(live, [Answer(q, entry.said)], intake=land)
+        for fence in held:
+            self._leases.adopt(live.id, fence)
+        return len(entry.items)
+
+    def _claim(self, token: str, turn: int | None, intake: Intake) -> Held | None:
+        """Take the lease and claim what comes first; None, and nothing is changed, if there is nothing."""
+        before = intake.lease
+        keeps = before is not None and before.live(intake.now) and before.owner == self._owner and before.token != token
+        if before is not None and keeps:
+            fence = before.fence
+        else:
+            taken = intake.take(self._owner, token, self._leases.timings.ttl)
+            if isinstance(taken, Busy):
+                return None
+            fence = taken.lease.fence
+        _defer(turn, intake)
+        if turn is None:
+            claim = intake.choose(fence, token, most=joined(intake))
+        else:
+            claim = self._early(intake, fence, token, turn)
+        if claim is None:
+            intake.lease = before
+            return None
+        return Held(claim, fence, keeps)
+
+    def _end(
+        self,
+        token: str,
+        turn: int | None,
+        items: Sequence[Item],
+        end: JSON,
+        intake: Intake,
+        *,
+        failed: bool = False,
+        keep: bool = False,
+    ) -> Fence | None:
+        """Claim items and end them in one moment; the lease goes with it, unless it is to be kept: then it is told.
+
+        Raises `ClaimLost`, and nothing lands, if they are not what comes first any more.
+        """
+        held = self._claim(token, turn, intake)
+        ids = {item.id for item in items}
+        mine = [] if held is None else [item for item in held.claim.items if item.id in ids]
+        if held is None or len(mine) < len(ids):
+            raise ClaimLost(intake.session_id, items[0].id)
+        (intake.fail if failed else intake.complete)(_part(held.claim, mine), end)
+        intake.abandon(_part(held.claim, [item for item in held.claim.items if item.id not in ids]))
+        if held.keeps:
+            return None
+        if keep:
+            return held.fence
+        intake.release(held.fence)
+        return None
+
+    @staticmethod
+    def _early(intake: Intake, fence: Fence, token: str, turn: int) -> Claim | None:
+        named = [item.id for item in intake.waiting() if cancels(item)][:1]
+        stop, _ = intake.claim_named(fence, f"{token}c", named)
+        more = () if stop is not None else intake.claim_boundary(fence, token, turn, Boundary.BEFORE_COMPLETION)
+        return next((claim for claim in (stop, *more) if claim is not None), None)
+
+
+# ---- where a session stands
+
+
+def hearing(opened: dict[int, Opened]) -> int | None:
+    """The question that hears what is said to an agent."""
+    for q, entry in opened.items():
+        if entry.query.kind is Kind.SIGNAL and entry.query.name == INPUT:
+            return q
+    return None
+
+
+def is_idle(opened: dict[int, Opened]) -> bool:
+    """Whether an agent waits for nothing but to be told something."""
+    return len(opened) == 1 and hearing(opened) is not None
+
+
+def _expired(q: int, entry: Opened) -> Answer:
+    default = entry.query.default
+    if default is msgspec.UNSET:
+        return Answer(q, error={"code": "expired", "message": "nobody answered in time"}, expired=True)
+    return Answer(q, default, expired=True)
+
+
+def could_enter(opened: dict[int, Opened], intake: Intake) -> bool:
+    """Whether something that waits could enter a conversation that stands so."""
+    return _may_enter(opened, _copied(intake))
+
+
+def _copied(intake: Intake) -> Intake:
+    """An intake as it stands, to try on what would come of it."""
+    return Intake(intake.session_id, intake.now, intake.lease, intake.seq, intake.items.values(), intake.state)
+
+
+def _has_any(intake: Intake) -> bool:
+    """Whether anything waits that is available now, claimed or not."""
+    return any(item.waits and item.available_at <= intake.now for item in intake.items.values())
+
+
+def _may_enter(opened: dict[int, Opened], intake: Intake) -> bool:
+    return hearing(opened) is not None and enters(intake, is_idle(opened))
+
+
+# ---- what is done to an intake, in one moment
+
+
+def _defer(turn: int | None, intake: Intake) -> None:
+    """What was meant for a turn that is over is for the next one; `turn` is the running one."""
+    if turn is None:
+        intake.defer()
+    else:
+        for over in {item.running for item in intake.waiting()} - {None, turn}:
+            intake.defer(over)
+
+
+def _part(claim: Claim, items: Sequence[Item]) -> Claim:
+    return msgspec.structs.replace(claim, items=tuple(items))

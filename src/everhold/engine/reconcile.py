@@ -1,0 +1,424 @@
+"""Reconciliation: finds every session that needs a move and has none, such as one of a dead worker.
+
+Requests for moves may be lost, with the process that was to make them. What they were for is in the store: something
+accepted and not delivered, a timer that is due, a mark on which no task works, an item that waits in an intake, or a
+question that a worker here may answer. A look finds those sessions and requests their moves again. It happens when a
+runtime is opened, when another process wrote and does not say to which session, and slowly otherwise.
+
+The same loop does what is nobody's session: it says that this process lives, sees who else does, lets idle sessions
+leave memory, stops work that another process has withdrawn, and does the chores of schedules, triggers and
+notifications when they are due.
+
+A runtime that moves nothing by itself says that it lives all the same while it works on what it was asked to, and
+hears others while somebody waits for a session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from everhold.core.query import Kind
+from everhold.core.session import SessionId
+from everhold.engine.effects import AWAY, Dispatch
+from everhold.engine.liveness import Census, Vigil, owner
+from everhold.engine.move import Moves, hearing
+from everhold.engine.session_cache import Sessions
+from everhold.errors import EverholdError, StoreBusy, UnknownSession
+from everhold.ports.mover import Mover, Next
+from everhold.ports.program import REGISTRY, Clock
+from everhold.ports.store import ITEM, LOOK_EVERY, MARK, OPEN, PARKED, TIMER, News, Unmoved
+
+log = logging.getLogger("everhold")
+
+#: Sessions that one look finds at most, of each sort.
+AT_ONCE: Final = 100
+#: How many times longer than a look takes the news of others can wait for the next one, and seconds at most.
+PEACE: Final = 10
+LONGEST: Final = 0.05
+#: Seconds that another worker has for what it sees to first.
+HEAD_START: Final = 0.05
+#: Seconds between two tries to reach a store that is away, at most.
+PATIENCE: Final = 5.0
+#: Seconds after which the row of a worker that died is forgotten.
+MOURNING: Final = 86_400.0
+#: Seconds between two looks for withdrawn work, at least; and for each session that was looked at.
+PAUSE: Final = 1.0
+EACH: Final = 0.05
+
+#: Something else to do at each look, at this moment: returns whether to look again at once.
+Chore = Callable[[float], Awaitable[bool]]
+
+
+class Reconciler:
+    def __init__(self, sessions: Sessions, dispatch: Dispatch, moves: Moves, clock: Clock, *, idle: float) -> None:
+        self._sessions, self._dispatch, self._moves, self._leases = sessions, dispatch, moves, dispatch.leases
+        self._store, self._clock, self._idle = sessions.store, clock, idle
+        self._mover: Mover | None = None
+        self._poked = asyncio.Event()
+        self._heard = asyncio.Event()
+        self._ours = False  # whether there are news that no other worker sees to first
+        self._rested = 0.0  # until when the news of others can wait
+        self._look_every = LOOK_EVERY
+        self._tried: set[Unmoved] = set()  # what was found before
+        self._unbegun: set[str] = set()  # sessions whose moves were requested and have not begun
+        self._knew = dict(REGISTRY)  # the programs that were known then
+        self._looked = 0.0  # when all were looked at
+        self._death: float | None = None  # when a process is taken for dead, unless it is heard of
+        self._buried: set[str] = set()  # the dead whose leases were released
+        self._withdrawing = 0.0  # the loop's time of the next look for withdrawn work, at the earliest
+        self._again: asyncio.TimerHandle | None = None  # calls for that look
+        self.living: frozenset[str] = frozenset()  # who lived when it was looked
+        self._vigil = Vigil(self._poked.set)
+        self.chores: list[Chore] = []
+        self.serves = False  # whether this process is a worker, which is known to live while it waits for work
+        self._tasks: list[asyncio.Task[None]] = []
+        sessions.poke = self.poke
+        moves.begins = self._unbegun.discard
+
+    @property
+    def started(self) -> bool:
+        return bool(self._tasks)
+
+    def start(self, mover: Mover | None, *, looks: bool = True, every: float | None = None) -> None:
+        """Begin to look and to request moves of this mover; without one, nothing is moved that was not asked for.
+
+        It looks `every` so often, or as the store says; without `looks`, only when `look` is called.
+        """
+        self._dispatch.pulse.begin()
+        self._mover = mover
+        work = [self._keep_alive(), self._keep_looking(every) if mover and looks else self._keep_listening()]
+        self._tasks = [asyncio.get_running_loop().create_task(one) for one in work]
+
+    def poke(self) -> None:
+        """Something may have happened: look."""
+        self._poked.set()
+
+    async def stop(self, *, looks_only: bool = False) -> None:
+        """Look no more; with `looks_only`, this process is still said to live."""
+        stopped = self._tasks[1:] if looks_only else self._tasks
+        for task in stopped:
+            task.cancel()
+        await asyncio.gather(*stopped, return_exceptions=True)
+        self._tasks = [task for task in self._tasks if task not in stopped]
+        if not looks_only:
+            self._vigil.close()
+
+    # ---- being alive
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await self._clock.sleep(self._leases.timings.every)
+            self._dispatch.pulse.feel(self._leases.timings)
+            try:
+                await self.beat()
+            except EverholdError as error:
+                log.warning("this process could not say that it lives: %s", error)
+            except Exception:
+                log.exception("this process could not say that it lives")
+
+    async def beat(self) -> None:
+        """Say that this process lives, if anything depends on it."""
+        if self._sessions.jobs or len(self._leases) or self.serves:
+            await self._dispatch.introduce()
+            await self._leases.renew()
+
+    # ---- hearing
+
+    def _hear(self, news: News) -> None:
+        """Another process has written."""
+        for session_id in news.sessions:
+            if news.heads:
+                self._sessions.suspect(session_id)
+            self._sessions.changed(session_id)
+            if session_id in self._sessions.jobs:
+                self._heard.set()  # what is done for it here may have been withdrawn
+        if news.sessions and not news.moves:
+            return
+        ours = news.first == self._dispatch.worker or news.first not in self.living
+        if self._mover is None or not news.sessions or not ours:
+            self._ours = self._ours or ours
+            self._heard.set()  # another worker sees to it first, or it is not said what it is: a look finds out
+            return
+        for session_id in news.sessions:
+            self._mover.send(session_id)
+
+    async def _keep_listening(self) -> None:
+        """Tell whoever waits for a session when another process may have moved it."""
+        sessions, patience = self._sessions, None
+        while True:
+            await sessions.awaited.wait()
+            if patience is None:
+                await asyncio.sleep(LOOK_EVERY)  # most wait for this process only, and not for long
+                if not sessions.awaited.is_set():
+                    continue
+                patience = sessions.store.listen(self._hear)
+            try:
+                if self._heard.is_set() or await sessions.store.changed():
+                    self._heard.clear()
+                    sessions.changed()
+            except EverholdError as error:
+                log.warning("other processes are not heard: %s", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):  # `wait_for` of Python 3.11 forgets that it was cancelled
+                    await self._heard.wait()
+
+    # ---- looking
+
+    async def _keep_looking(self, every: float | None) -> None:
+        heard = self._sessions.store.listen(self._hear, self._dispatch.worker)
+        self._look_every = heard if every is None else min(every, heard)
+        look, wait = True, LOOK_EVERY
+        while True:
+            try:
+                look, wait = await self._round(look), LOOK_EVERY
+            except asyncio.CancelledError:
+                raise
+            except StoreBusy:
+                look = True
+            except AWAY as error:
+                log.warning("nothing moves by itself while the store is away: %s", error)
+                look = True
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, PATIENCE)
+            except Exception:
+                log.exception("reconciliation stumbled")
+                look = True
+                await asyncio.sleep(LOOK_EVERY)
+
+    async def _round(self, look: bool) -> bool:
+        """One look; returns whether another is needed at once."""
+        now = self._clock.now()
+        if self._sessions.jobs:
+            await self._dispatch.introduce()
+        for live in self._sessions.idle(now, self._idle):
+            self._sessions.drop(live)
+        look = look or self._poked.is_set()  # it was called for while nothing listened
+        self._poked.clear()  # before looking: what happens meanwhile is looked at next
+        if look and await self.look():
+            return True
+        return await self._rest()
+
+    async def _rest(self) -> bool:
+        """Sleep until something may have happened; returns whether it did."""
+        due = await self._due()
+        now, moments = self._clock.now(), [at for at in (due, self._death) if at is not None]
+        if any(at < now for at in moments):  # it came after the last look, or while that was running
+            return True
+        sleeps = [self._clock.sleep(at - now + 0.0005) for at in moments]
+        patience = min(LOOK_EVERY, self._look_every) if self._vigil.blind else self._look_every
+        woken = await self._woken(patience, *sleeps)
+        if woken and not self._heard.is_set():
+            return True
+        if not self._heard.is_set():
+            self._ours = await self._store.changed()
+        if self._heard.is_set() or self._ours:
+            await self._in_peace(due)
+            return True
+        if self._vigil.blind and self._vigil.ended():
+            return True
+        return self._clock.now() >= self._looked + self._leases.timings.ttl / 2  # time alone may have freed something
+
+    async def _woken(self, timeout: float, *sleeps: Awaitable[None]) -> bool:
+        """Wait until a look is called for, others tell of something, or a sleep is over; returns whether in time."""
+        waits = [asyncio.ensure_future(each) for each in (self._poked.wait(), self._heard.wait(), *sleeps)]
+        try:
+            done, _ = await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            return bool(done)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _in_peace(self, due: float | None) -> None:
+        """Leave time for work between two looks, however much others write; not beyond what is due, or called for.
+
+        Whoever waits for a session is told meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + HEAD_START
+        while True:
+            self._heard.clear()
+            self._sessions.changed()
+            ours, self._ours = self._ours, False
+            until = self._rested if ours else max(until, self._rested)
+            left = until - loop.time()
+            if due is not None:
+                left = min(left, due - self._clock.now())
+            if left <= 0 or not await self._woken(left) or self._poked.is_set():
+                return
+
+    async def _due(self) -> float | None:
+        """The earliest moment since the last look at which anything moves by itself: before, it could not move here."""
+        moments = [await self._store.next_due(), await self._store.next_duty(self._looked) if self.chores else None]
+        return min((at for at in moments if at is not None and at >= self._looked), default=None)
+
+    async def look(self) -> bool:
+        """Request the moves of all sessions that need one, and do the chores; returns whether to look again at once."""
+        wanted, more = await self._look()
+        fresh = [session_id for session_id in wanted if session_id not in self._unbegun]
+        for session_id in wanted:
+            if self._mover is not None:
+                self._unbegun.add(session_id)
+                self._mover.send(session_id)
+        return await self._do_chores() or more or bool(fresh)
+
+    async def move(self) -> bool:
+        """Move all sessions that need it, one after the other, and do the chores; returns whether anything moved."""
+        wanted, more = await self._look()
+        for session_id in wanted:
+            try:
+                found = await self._moves.move(session_id)
+            except AWAY as error:
+                log.warning("session %s could not be moved, which is tried again: %s", session_id, error)
+                found = Next(self._clock.now())
+            more = found.moved or more
+            if found.at is not None and not found.moved:  # no mover does so at that time
+                self._tried = {row for row in self._tried if row.id != session_id}
+        return await self._do_chores() or more
+
+    async def _look(self) -> tuple[list[SessionId], bool]:
+        """See who lives and which sessions need a move; returns whether there may be more of them, too."""
+        self._looked = now = self._clock.now()
+        began = asyncio.get_running_loop().time()
+        found = await self._dispatch.census()
+        self.living = found.living
+        buried = await self._bury(found)
+        self._death = None if found.next is None else self._clock.now() + max(found.next, 0.0)
+        self._vigil.watch(found.near)
+        await self._stop_withdrawn()
+        wanted, more = await self._find(now)
+        for session_id in wanted:
+            self._sessions.suspect(session_id)
+        looked = asyncio.get_running_loop().time()
+        self._rested = looked + min((looked - began) * PEACE, LONGEST)
+        return wanted, more or buried  # what they held is free
+
+    async def _do_chores(self) -> bool:
+        more = False
+        for chore in self.chores:
+            more = await self._see_to(chore, self._looked) or more
+        return more
+
+    async def left(self, *, older: bool = False) -> dict[str, set[str]]:
+        """All sessions that need a move now, and why; also those that only a worker moves. It may have left already.
+
+        With `older`, a worker also takes questions of sessions that do not say who answers them.
+        """
+        self.living = (await self._dispatch.census()).living
+        found: dict[str, set[str]] = {}
+        for row in await self._unmoved(self._clock.now(), 1000, adopts=True, older=older):
+            found.setdefault(row.id, set()).add(row.why)
+        return found
+
+    async def _find(self, now: float) -> tuple[list[SessionId], bool]:
+        """The sessions that need a move, oldest first, and whether there may be more.
+
+        One that was moved before, and to which nothing has happened since, is left to others. One whose move was
+        requested and has not begun is named again: the request may be lost.
+        """
+        if self._knew != REGISTRY:  # what did not move may do so with a program that is known only now
+            self._knew = dict(REGISTRY)
+            self._tried.clear()
+        limit = AT_ONCE + len(self._tried)
+        adopts, older = self._dispatch.adopts, self._dispatch.adopts_older
+        rows = await self._unmoved(now, limit, adopts=adopts, older=older)
+        fresh = [row for row in rows if row not in self._tried or row.id in self._unbegun]
+        if len(rows) < limit:  # these are all: others that did not move have moved since
+            self._tried = set(rows)
+            self._unbegun.intersection_update({row.id for row in rows})
+        else:
+            self._tried.update(fresh)
+        return list(dict.fromkeys(row.id for row in fresh)), bool(fresh) and len(rows) >= limit
+
+    async def _unmoved(self, now: float, limit: int, *, adopts: bool, older: bool) -> list[Unmoved]:
+        alive = set(self.living) - {self._dispatch.worker}
+        parked = adopts and self._dispatch.answers_models
+        rows = await self._store.unmoved(now, alive, parked=parked, limit=limit)
+        if parked and older:
+            rows += await self._older()
+        rows += await self._in_work()
+        return [row for row in rows if not self._is_working(row) and (row.why != TIMER or row.since < now)]
+
+    async def _in_work(self) -> list[Unmoved]:
+        """Conversations that this process works on and for which something waits: its own lease hides those rows."""
+        mine = [each for each in self._sessions.jobs if self._may_hear(each)]
+        found = await self._store.standing(mine) if mine else {}
+        return [Unmoved(id, ITEM, 0.0, one.revision, one.came) for id, one in found.items() if one.waiting]
+
+    def _may_hear(self, session_id: str) -> bool:
+        live = self._sessions.cached(session_id)
+        return live is None or hearing(live.opened) is not None
+
+    async def _older(self) -> list[Unmoved]:
+        """Sessions of older databases with a question to a model: they do not say who answers it."""
+        asked = await self._store.inbox(kind=Kind.LLM, to=None, limit=AT_ONCE)
+        return [Unmoved(birth.id, PARKED, at, query.q) for birth, query, at in asked if not birth.llm]
+
+    def _is_working(self, row: Unmoved) -> bool:
+        """Whether a mark is this process's own, and it works on it."""
+        return row.why == MARK and row.id in self._sessions.jobs
+
+    async def _see_to(self, chore: Chore, now: float) -> bool:
+        """Do a chore; what goes wrong with one does not keep the others from being done."""
+        try:
+            return await chore(now)
+        except AWAY:
+            raise
+        except Exception:
+            log.exception("a chore failed")
+            return False
+
+    async def _bury(self, found: Census) -> bool:
+        """Release what the dead hold, and forget those who died long ago; returns whether anything was released."""
+        self._buried &= {worker.id for worker in found.dead}
+        before = len(self._buried)
+        for worker in found.dead:
+            if worker.id not in self._buried and not worker.expired:  # else its leases have ended with it
+                self._buried.add(worker.id)
+                await self._store.leave(owner(worker))
+            if worker.age > MOURNING:
+                await self._store.release(worker.id)
+        return len(self._buried) > before
+
+    # ---- withdrawn work
+
+    async def _stop_withdrawn(self) -> None:
+        """Cancel local work whose query another process has withdrawn: its mark is gone from the store.
+
+        What this process withdraws itself it stops at once.
+        """
+        doing, loop = self._dispatch.doing, asyncio.get_running_loop()
+        if not doing:
+            return
+        if loop.time() < self._withdrawing:
+            if self._again is None or self._again.when() < loop.time():
+                self._again = loop.call_at(self._withdrawing, self.poke)
+            return
+        looked = [each for each, jobs in self._sessions.jobs.items() if not doing.isdisjoint(jobs.values())]
+        for session_id in looked:
+            self._stop(session_id, set(doing), await self._marked(session_id))
+        self._withdrawing = loop.time() + PAUSE + EACH * len(looked)
+
+    async def _marked(self, session_id: str) -> set[int]:
+        """The queries of a session that this process is known to work on."""
+        try:
+            effects = (await self._store.load(session_id, since=OPEN)).effects
+        except UnknownSession:
+            return set()
+        return {effect.q for effect in effects if effect.worker == self._dispatch.worker}
+
+    def _stop(self, session_id: str, before: set[asyncio.Task[Any] | None], marked: set[int]) -> None:
+        """Stop what is not marked; what began after the look is another look's."""
+        jobs = self._sessions.jobs.get(session_id, {})
+        gone = {q: task for q, task in jobs.items() if q not in marked and task in before & self._dispatch.doing}
+        for q, task in gone.items():
+            log.info("q-%d of session %s was withdrawn elsewhere: what is done for it here is stopped", q, session_id)
+            del jobs[q]
+            task.cancel()
+        if gone:
+            if not jobs:
+                self._sessions.jobs.pop(session_id, None)
+            self._sessions.changed(session_id)

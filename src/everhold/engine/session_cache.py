@@ -1,0 +1,311 @@
+"""The sessions this process has in memory: found, rebuilt, kept for a while, dropped, and told about.
+
+Live sessions sit in a bounded cache, least recently used first. One that another process has overtaken is rebuilt,
+and whoever was using it tries again without noticing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, TypeVar
+
+from everhold.core.journal import Delivery
+from everhold.core.observer import Observers
+from everhold.core.query import Answer, Query
+from everhold.core.session import State
+from everhold.core.status import Outcome, Raised, Returned, idle_expired
+from everhold.engine.child_processes import has_news
+from everhold.engine.live_session import Live, NoExecution, rebuild, replayable
+from everhold.engine.step import Said, Stepper
+from everhold.errors import Overtaken
+from everhold.ports.program import Host
+from everhold.ports.store import BEGUN, Record, Store
+
+log = logging.getLogger("everhold")
+T = TypeVar("T")
+
+
+class Sessions:
+    def __init__(self, store: Store, host: Host, stepper: Stepper, observers: Observers, *, cache: int) -> None:
+        self.store = store
+        self.host = host
+        self.observers = observers
+        self.observed = bool(observers)
+        self.dispatch: Callable[[Live, Said], None] = lambda live, said: None
+        self.send: Callable[..., None] = lambda session_id, at=None: None  # requests a move; see `Mover.send`
+        self.settled: Callable[[str], None] = lambda session_id: self.send(session_id)  # told of each turn that has
+        self.poke: Callable[[], None] = lambda: None  # something happened that is no session's
+        self.asks_people = False  # whether somebody in this process tells people that they are asked
+        self.later: Callable[[str, list[Callable[[], Any]]], None] = lambda session_id, effects: None
+        self.stepper = stepper
+        self.jobs: dict[str, dict[int, asyncio.Task[Any]]] = {}  # what this process works on, by session
+        self._lives: OrderedDict[str, Live] = OrderedDict()
+        self._loading: dict[str, asyncio.Lock] = {}
+        self._watchers: dict[str, list[asyncio.Future[None]]] = {}
+        self.suspects: set[str] = set()  # sessions in memory that another process may have moved
+        self.awaited = asyncio.Event()  # set while somebody waits for a session
+        self._cache = cache
+
+    # ---- in memory
+
+    def cached(self, session_id: str) -> Live | None:
+        live = self._lives.get(session_id)
+        if live is not None:
+            self._lives.move_to_end(session_id)
+        return live
+
+    async def live(self, session_id: str, record: Record | None = None) -> Live:
+        """The session in memory, rebuilt if need be; from `record`, if it will do. Raises what `rebuild` raises.
+
+        One that has ended is not rebuilt: its program may be another one by now.
+        """
+        live = self.cached(session_id)
+        if live is not None:
+            return live
+        lock = self._loading.setdefault(session_id, asyncio.Lock())
+        try:
+            async with lock:
+                live = self.cached(session_id)
+                if live is None:
+                    if record is None or not replayable(record):
+                        record = await self.store.load(session_id, since=BEGUN)
+                    if record.head.ended:
+                        return Live(record.birth, record.head, NoExecution())
+                    live = await rebuild(record, self.host)
+                    self.keep(live)
+                return live
+        finally:
+            if not lock.locked():
+                self._loading.pop(session_id, None)
+
+    def keep(self, live: Live) -> None:
+        self._lives[live.id] = live
+        excess = len(self._lives) - self._cache
+        if excess > 0:
+            idle = (other for other in self._lives.values() if other is not live and not other.lock.locked())
+            for other in list(islice(idle, excess)):
+                self.drop(other)
+
+    def drop(self, live: Live) -> None:
+        """Forget a session; what it has in flight goes on and will find it again."""
+        if self._lives.get(live.id) is live:
+            del self._lives[live.id]
+        live.drop()
+
+    def overtaken(self, session_id: str, revision: int) -> None:
+        """Forget a session that others have moved to `revision`, or sent a letter to."""
+        live = self._lives.get(session_id)
+        if live is not None and live.head.revision != revision and not live.lock.locked():
+            self.drop(live)
+
+    def suspect(self, session_id: str) -> None:
+        """Another process may have moved a session: what is in memory is to be compared with what is stored."""
+        if session_id in self._lives:
+            self.suspects.add(session_id)
+
+    def outdate(self, session_id: str) -> None:
+        """Something was recorded for a session of which what is in memory does not know."""
+        live = self._lives.get(session_id)
+        if live is not None:
+            if live.lock.locked():
+                live.outdated = True  # whoever has it finishes; the next one rebuilds it
+            else:
+                self.drop(live)
+
+    def idle(self, now: float, ttl: float) -> list[Live]:
+        """Sessions that did not move for `ttl` seconds."""
+        lives = self._lives.values()
+        return [live for live in lives if idle_expired(live.head.updated_at, now, ttl) and not live.lock.locked()]
+
+    def all(self) -> list[Live]:
+        return list(self._lives.values())
+
+    # ---- moving one
+
+    async def on(self, session_id: str, act: Callable[[Live], Awaitable[T]], record: Record | None = None) -> T:
+        """Do something to a live session, alone; tries again when another process was quicker.
+
+        Who has just read the session says so with `record`.
+        """
+        tries = 0
+        while True:
+            live, record = await self.live(session_id, record), None
+            async with live.lock:
+                if live.stale or live.outdated:
+                    self.drop(live)
+                    continue
+                try:
+                    return await act(live)
+                except Overtaken:
+                    self.drop(live)
+                    tries += 1
+                except BaseException:
+                    if live.stale:
+                        self.drop(live)
+                    raise
+            await asyncio.sleep(min(0.001 * tries, 0.05))
+
+    async def insisting(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Do something that makes its own live session; tries again when another process was quicker."""
+        tries = 0
+        while True:
+            try:
+                return await attempt()
+            except Overtaken:
+                tries += 1
+            await asyncio.sleep(min(0.001 * tries, 0.05))
+
+    def after_plain(self, live: Live, done: Query | Said) -> None:
+        """What follows a step of `Stepper.plain`: mostly there is a next question, and nothing else to tell."""
+        if type(done) is Said:
+            self._concerns(live, done, None)
+            return
+        self._do_after(live)
+        if live.id in self._watchers:
+            self.changed(live.id)
+
+    async def step(self, live: Live, answers: list[Answer], **more: Any) -> Said:
+        """One step of a live session whose lock is held; afterwards everybody concerned is told."""
+        due = live.head.due_at
+        said = await self.stepper.step(live, answers, **more)
+        self._concerns(live, said, due)
+        return said
+
+    def _concerns(self, live: Live, said: Said, due: float | None) -> None:
+        """Pass on what follows from a step: work to begin, moves to request, observers and waiters to notify."""
+        jobs = self.jobs.get(live.id)
+        if jobs:
+            for q in said.closed if said.outcome is None else list(jobs):
+                task = jobs.pop(q, None)
+                if task is not None and task is not asyncio.current_task():
+                    task.cancel()
+        self._do_after(live)
+        if said.dispatch:
+            self.dispatch(live, said)
+        if self.observed:
+            self._tell(live, said)  # who hears of its end can still see whose it is
+        if said.outcome is not None:
+            self.drop(live)
+            self.jobs.pop(live.id, None)
+        self._request_moves(live, said, due)
+        if live.id in self._watchers:
+            self.changed(live.id)
+
+    def _request_moves(self, live: Live, said: Said, due: float | None) -> None:
+        """Request the moves that follow from a commit: of this session, and of those it delivered something to."""
+        head = live.head
+        for other in said.others:
+            self.outdate(other)
+            self.send(other)
+        live.others += said.others
+        if said.settled:
+            self.settled(live.id)
+        if head.mail and not head.ended and has_news(live):
+            self.send(live.id)
+        elif head.state in (State.FAILED, State.CANCELLED):
+            self.send(live.id)  # what waits in its intake is told so
+        if head.due_at is not None and head.due_at != due:
+            self.send(live.id, at=head.due_at)
+        if self.asks_people and any(query.q in live.noticed for query in said.asked):
+            self.poke()
+
+    async def end(self, live: Live, outcome: Outcome, *, cancel: str | None = None) -> None:
+        """End a session without asking its program. The lock is held."""
+        said = await self.stepper.end(live, outcome, cancel)
+        for task in self.jobs.pop(live.id, {}).values():
+            task.cancel()
+        if self.observed:
+            self._tell(live, said)
+        self.drop(live)
+        self._request_moves(live, said, live.head.due_at)
+        self.changed(live.id)
+
+    async def retry(self, live: Live, failed: Delivery, ends: list[Answer]) -> Said:
+        """Hand a failed session its last delivery again. The lock is held."""
+        said = await self.stepper.retry(live, failed, ends)
+        self._told(live, said)
+        return said
+
+    async def branch(self, live: Live, shared: list[Delivery], answers: list[Answer]) -> Said:
+        """Give a fork its first commit. The lock is held."""
+        said = await self.stepper.branch(live, shared, answers)
+        self._told(live, said)
+        return said
+
+    def _do_after(self, live: Live) -> None:
+        effects = getattr(live.execution, "after", None)
+        if effects:
+            live.execution.after = []  # type: ignore[attr-defined]
+            self.later(live.id, effects)
+
+    def _told(self, live: Live, said: Said) -> None:
+        self._do_after(live)
+        if said.dispatch:
+            self.dispatch(live, said)
+        if self.observed:
+            self._tell(live, said)
+        if said.outcome is not None:
+            self.drop(live)
+        self._request_moves(live, said, None)
+        self.send(live.id)
+        self.changed(live.id)
+
+    def _tell(self, live: Live, said: Said) -> None:
+        observers, session_id = self.observers, live.id
+        remaining = len(live.opened) - len(said.asked)
+        for query, answer, cost in said.answered:
+            observers.answered(session_id, query, answer, cost)
+            if remaining > 0 and not said.asked:
+                observers.partly_answered(session_id, query, answer, remaining)
+        if said.answered:
+            observers.resumed(session_id)
+        outcome, metrics = said.outcome, live.head.metrics
+        if outcome is None:
+            if said.asked:
+                observers.paused(session_id, said.asked)
+        elif isinstance(outcome, Returned):
+            observers.completed(session_id, outcome.value, metrics)
+        elif isinstance(outcome, Raised):
+            observers.failed(session_id, outcome.error, metrics)
+        else:
+            observers.cancelled(session_id, outcome.reason, metrics)
+
+    # ---- hearing of changes
+
+    def changed(self, session_id: str | None = None) -> None:
+        """Wake whoever waits for this session (or, without one, for any)."""
+        ids = list(self._watchers) if session_id is None else [session_id]
+        for each in ids:
+            for future in self._watchers.pop(each, ()):
+                if not future.done():
+                    future.set_result(None)
+
+    async def next_change(self, session_id: str, timeout: float | None) -> None:
+        """Wait until the session may have changed."""
+        with self.watched(session_id) as future:
+            if timeout is None:
+                await future
+            else:
+                await asyncio.wait([future], timeout=timeout)
+
+    @contextmanager
+    def watched(self, session_id: str) -> Iterator[asyncio.Future[None]]:
+        """A future that is done as soon as the session may have changed, from now on."""
+        future = asyncio.get_running_loop().create_future()
+        self._watchers.setdefault(session_id, []).append(future)
+        self.awaited.set()
+        try:
+            yield future
+        finally:
+            waiting = self._watchers.get(session_id)
+            if waiting and future in waiting:
+                waiting.remove(future)
+                if not waiting:
+                    del self._watchers[session_id]
+            if not self._watchers:
+                self.awaited.clear()

@@ -1,0 +1,171 @@
+"""Sessions for people to look at: their steps, what was said to models, and snapshots for a status call.
+
+Everything here is read from the journal; no program is needed and nothing is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.journal import Delivery, Opened, open_queries
+from everhold.core.progress import LogEntry, LogRing, Progress
+from everhold.core.query import Answer, Kind, Query, QueryId
+from everhold.core.session import Birth, Head
+from everhold.core.status import HISTORY, Facts, Finished, OpenQuery, Outcome, Stopped
+from everhold.core.usage import asked, price, wrote
+from everhold.engine import request_ref
+from everhold.engine.answer_check import answerable
+from everhold.ports.store import Record
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One record of the journal: what was handed to the program together, and what it asked in return."""
+
+    n: int
+    at: float
+    answers: list[Answer]
+    asked: list[Query]
+    fired: bool  # timers went off
+    cancel: str | None  # the reason, if it was cancelled
+    retry: bool  # the step before it was handed over again
+    withdrawn: list[QueryId]
+    log: list[LogEntry]
+    outcome: Outcome | None
+    restart: dict[str, JSON] | None = None  # with what the program began again after it
+
+
+def step(delivery: Delivery) -> Step:
+    notes = delivery.notes
+    if notes is None:
+        return Step(delivery.n, delivery.at, delivery.answers, delivery.asked, False, None, False, [], [], None)
+    return Step(
+        delivery.n,
+        delivery.at,
+        delivery.answers,
+        delivery.asked,
+        notes.fired,
+        notes.cancel,
+        notes.retry,
+        [QueryId(f"q-{q}") for q in notes.withdrawn],
+        notes.log,
+        notes.outcome,
+        None if notes.restart is None else notes.restart.args,
+    )
+
+
+def transcript(deliveries: Iterable[Delivery]) -> list[dict[str, JSON]]:
+    """What models were asked and said, in the order asked; `response` is null where nothing was said.
+
+    An error instead of a value is under `error`, and a conversation instead of a prompt under `messages`.
+    """
+    told = []
+    for entry, answer, _ in _exchanges(deliveries):
+        query = entry.query
+        said = _said(query)
+        said["response"] = None if answer is None else answer.value
+        if answer is not None and answer.error is not None:
+            said["error"] = answer.error.get("message", "")
+        told.append(said)
+    return told
+
+
+def _said(query: Query) -> dict[str, JSON]:
+    said: dict[str, JSON] = {"query_id": query.id, "prompt": query.prompt, "system": query.system}
+    if query.messages is not None:
+        said["messages"] = query.messages
+    return said
+
+
+def _exchanges(deliveries: Iterable[Delivery]) -> list[tuple[Opened, Answer | None, float | None]]:
+    """Each query to a model as it was first asked, its answer, and when that came."""
+    first: dict[int, Opened] = {}
+    answers: dict[int, tuple[Answer, float]] = {}
+    for delivery in deliveries:
+        for answer in delivery.answers:
+            answers.setdefault(answer.q, (answer, delivery.at))
+        for query in delivery.asked:
+            if query.kind is Kind.LLM:
+                first.setdefault(query.q, Opened(query, delivery.n, delivery.at))
+    return [(entry, *answers.get(q, (None, None))) for q, entry in first.items()]
+
+
+def facts(record: Record, now: float, *, history: bool) -> Facts:
+    """What a snapshot of a session is made from; `record` holds its whole journal."""
+    birth, head = record.birth, record.head
+    ring, progress = _aside(record.deliveries)
+    until = head.updated_at if head.ended else now
+    return Facts(
+        session_id=birth.id,
+        state=head.state,
+        started_at=birth.created_at,
+        last_activity_at=head.updated_at,
+        elapsed_ms=max(0, int((until - birth.created_at) * 1000)),
+        metrics=head.metrics,
+        open=[] if head.ended else _open(record),
+        strategy=birth.program.rpartition(":")[2],
+        logs=list(ring),
+        progress=progress,
+        budget=birth.budget,
+        history=_history(record.deliveries) if history else None,
+    )
+
+
+def _open(record: Record) -> list[OpenQuery]:
+    kept = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
+    working = {effect.q: effect.worker for effect in record.effects}
+    waiting = {q: entry for q, entry in open_queries(record.deliveries).items() if q not in kept}
+    shown = answerable(waiting, working)
+    whole = request_ref.read([e.query for e in shown if request_ref.by_reference(e.query)], record.deliveries)
+    return [OpenQuery(record.birth.id, whole.get(entry.query.q, entry.query), entry.at) for entry in shown]
+
+
+def _aside(deliveries: Iterable[Delivery]) -> tuple[LogRing, Progress | None]:
+    ring, progress = LogRing(), None
+    for delivery in deliveries:
+        if delivery.notes is not None:
+            for entry in delivery.notes.log:
+                ring.add(entry)
+            progress = delivery.notes.progress or progress
+    return ring, progress
+
+
+def _history(deliveries: Iterable[Delivery]) -> list[dict[str, JSON]]:
+    """The newest exchanges with models. What is still open has neither response nor end."""
+    told = []
+    for entry, answer, at in _exchanges(deliveries)[-HISTORY:]:
+        estimated = asked(entry.query)[1]
+        exchange: dict[str, JSON] = {
+            "query_id": entry.query.id,
+            "prompt": entry.query.prompt,
+            "response": None,
+            "prompt_tokens": estimated,
+            "response_tokens": None,
+            "started_at": int(entry.at * 1000),
+            "completed_at": None,
+        }
+        if answer is not None and at is not None:
+            spent = price(answer.usage, estimated, wrote(answer)[1])
+            exchange |= {
+                "response": answer.value,
+                "prompt_tokens": spent.prompt,
+                "response_tokens": spent.response,
+                "completed_at": int(at * 1000),
+            }
+        told.append(exchange)
+    return told
+
+
+def finished(record: Record) -> Finished:
+    """The status of a session that has ended, from its last delivery."""
+    last = record.deliveries[-1].notes
+    outcome: Outcome = last.outcome if last is not None and last.outcome is not None else Stopped("")
+    recorded = dict(last.record) if last is not None else {}
+    return Finished(record.birth.id, outcome, stats(record.birth, record.head, recorded))
+
+
+def stats(birth: Birth, head: Head, recorded: dict[str, JSON]) -> dict[str, JSON]:
+    elapsed = max(0, int((head.updated_at - birth.created_at) * 1000))
+    return head.metrics.stats(elapsed, recorded, budget=birth.budget)

@@ -1,0 +1,507 @@
+"""One step: hand something over, let the program go on to its next pause, commit all of it at once.
+
+Rules
+  1. A session's steps happen one after another: the next advance never starts before this commit is known.
+  2. A refused commit drops the live execution; nothing that was computed from it is used again.
+  3. Nothing outside starts before the commit that holds everything the program knew. The mark that it was started
+     rides in that commit.
+  4. What the store itself can answer (durable values, kept signals) is answered within the step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, cast
+
+import msgspec
+
+from everhold.core.intake import Intake
+from everhold.core.journal import Delivery, Notes, Opened, Reply, open_from, restart_of
+from everhold.core.query import Answer, Kind, Query, Rerun
+from everhold.core.session import Birth, Event, Head, SessionId, State, moved
+from everhold.core.status import Outcome, Raised
+from everhold.engine import child_processes, unknown_effects
+from everhold.engine.children import child_birth, child_id
+from everhold.engine.durable_values import Values
+from everhold.engine.live_session import Live, advance, count, is_noticed, is_parked
+from everhold.errors import BadValue, Spinning
+from everhold.ports.program import Clock, Restartable
+from everhold.ports.store import NOBODY, Change, Effect, Letter, Notice, Store
+
+#: Kinds that the store itself may be able to answer.
+_QUICK: Final = frozenset({Kind.STATE, Kind.SIGNAL, Kind.SESSION})
+#: Letters that say nothing to a session that has ended, also if it is retried.
+_PAST: Final = frozenset({"start", "cancel"})
+#: Deliveries of one step after which the loop is given a turn.
+TURNS: Final = 16
+#: Deliveries one step may hold before the program counts as spinning.
+MOST: Final = 10_000
+#: Times a program may begin again in one step, with no signal received, before it counts as spinning.
+RESTARTS: Final = 100
+
+
+class Said(msgspec.Struct):
+    """What a step led to, for whoever called and for observers."""
+
+    asked: list[Query]
+    answered: list[tuple[Query, Answer, Any]]
+    outcome: Outcome | None
+    dispatch: list[Query]  # queries this process now works on
+    closed: list[int] = []  # queries on which nobody works any more
+    others: list[SessionId] = []  # sessions to which something was delivered, or that were born
+    settled: bool = False  # a turn of an agent has
+
+
+class Way(msgspec.Struct):
+    """A step that is under way: what was handed over and said since the last commit."""
+
+    at: float
+    read: list[int]  # letters that were handed over
+    birth: Birth | None
+    said: Said
+    deliveries: list[Delivery] = []
+    letters: list[Letter] = []
+    values: Values | None = None
+    deeds: child_processes.Deeds | None = None  # what is done about processes
+    restarts: int = 0  # in a row
+    raised: bool = False  # from a failure: more of the head changes than a light commit writes
+    intake: Callable[[Intake], object] | None = None  # what happens to the lanes in the same moment
+
+
+class Stepper:
+    """Makes steps on live sessions. `Dispatch` says which queries this process answers itself."""
+
+    def __init__(self, store: Store, clock: Clock, worker: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._worker = worker
+        self._inline: Callable[[Query], bool] = lambda query: False
+        self._may_answer: Callable[[Birth, Query], bool] = lambda birth, query: True
+        self._llm = False  # whether model questions are answered here
+        self._marking: Counter[str] = Counter()  # commits with marks that are on their way, by session
+        self._level = getattr(store, "durability", "mixed")
+        self.introduce: Callable[[], Awaitable[None]] | None = None  # called before the first mark is made
+        self.leaving = False  # what is asked of this process from now on is left for others to begin
+
+    def answers(self, inline: Callable[[Query], bool], may_answer: Callable[[Birth, Query], bool]) -> None:
+        """From now on, these say whether this process can answer a query, and whether it is to answer it."""
+        self._inline, self._may_answer = inline, may_answer
+        self._llm = inline(Query(0, ""))
+
+    async def step(
+        self,
+        live: Live,
+        answers: list[Answer],
+        *,
+        fired: bool = False,
+        cancel: str | None = None,
+        read: list[int] | None = None,
+        birth: Birth | None = None,
+        intake: Callable[[Intake], object] | None = None,
+    ) -> Said:
+        """Hand over `answers` (and more), commit, and bring the live session up to date."""
+        way = Way(self._now(live.head), read or [], birth, Said([], [], None, []), intake=intake)
+        if cancel is not None:
+            way.letters = await child_processes.stopped(self._store, live.id, way.at)
+        try:
+            quick = await self._hand_over(live, way, answers, fired, cancel)
+            if quick:
+                await self._go_on(live, way, quick)
+            await self._commit(live, way)
+        except BaseException:
+            live.drop()
+            raise
+        return way.said
+
+    async def _hand_over(
+        self, live: Live, way: Way, answers: list[Answer], fired: bool = False, cancel: str | None = None
+    ) -> list[Query]:
+        """One delivery; returns the queries asked in return that the store may be able to answer."""
+        way.said.answered += count(live.head.metrics, live.opened, answers, fired=fired)
+        n = live.head.n + len(way.deliveries) + 1
+        reply = await advance(live.execution, n, way.at, answers, fired, cancel)
+        return self._take(live, way, Delivery(n, way.at, answers, reply.asked, _notes(reply, fired, cancel)), reply)
+
+    def _take(self, live: Live, way: Way, delivery: Delivery, reply: Reply) -> list[Query]:
+        """Take a delivery and the program's reply into account."""
+        way.deliveries.append(delivery)
+        notes = delivery.notes
+        if notes is not None and notes.restart is not None and way.restarts >= RESTARTS:
+            notes.restart, notes.outcome = None, _spinning(delivery.n)
+            reply.outcome = notes.outcome
+        if reply.withdrawn:
+            way.letters = [*way.letters, *_given_up(live, reply.withdrawn, way.at)]
+        live.fold(delivery)
+        live.timer = reply.due
+        if notes is not None:
+            if notes.settled is not None:
+                way.said.settled = True
+            if notes.restart is not None:
+                return self._restart(live, way, notes)
+        if reply.outcome is not None:
+            way.said.outcome = reply.outcome
+            return []
+        if not reply.asked:
+            return []
+        live.head.metrics.paused(reply.asked)
+        way.said.asked += reply.asked
+        return [query for query in reply.asked if query.kind in _QUICK]
+
+    def _restart(self, live: Live, way: Way, notes: Notes) -> list[Query]:
+        """Let the program begin again, which is a delivery of nothing; returns what `_hand_over` does."""
+        assert notes.restart is not None
+        notes.record = dict(live.record)  # whole: nobody looks further back
+        n, meter = live.head.n + len(way.deliveries) + 1, live.head.metrics
+        meter.begun = n - 1
+        way.restarts += 1
+        way.said.asked = []  # all of it is withdrawn
+        live.execution = execution = cast(Restartable, live.execution).again(notes.restart, meter)
+        with execution.entered():
+            reply = execution.advance(n, way.at, [], False, None)
+        return self._take(live, way, Delivery(n, way.at, [], reply.asked, _notes(reply, False, None)), reply)
+
+    async def _go_on(self, live: Live, way: Way, quick: list[Query]) -> None:
+        """Answer from the store as long as the program asks what the store can answer."""
+        way.values = way.values or Values(self._store)
+        while quick and way.said.outcome is None:
+            if not len(way.deliveries) % TURNS:
+                await asyncio.sleep(0)
+            if len(way.deliveries) >= MOST:
+                raise Spinning(f"{MOST:,} reads and writes of durable values")
+            answers, read = await self._quick(live, way, quick, way.values)
+            if not answers:
+                return
+            if read:
+                way.read, way.restarts = way.read + read, 0
+            quick = await self._hand_over(live, way, answers)
+
+    def plain(self, live: Live, query: Query, answer: Answer) -> Query | Coroutine[Any, Any, Query | Said]:
+        """A model's words in, one question to a model out: how most steps go, in as few moves as possible.
+
+        `query` is the only one open, nothing else concerns the session, and its execution is in this process. Returns
+        the next question, if the step has landed; else what finishes it: the commit has to wait, or the program says
+        more than that.
+        """
+        head, meter, answers = live.head, live.head.metrics, [answer]
+        at, n = self._clock.now(), head.n + 1
+        if at < head.updated_at:
+            at = head.updated_at
+        spent = meter.answered(query, answer)
+        meter.rounds += 1
+        try:
+            execution = live.execution
+            if execution.bare:
+                reply = execution.advance(n, at, answers, False, None)
+            else:
+                with execution.entered():
+                    reply = execution.advance(n, at, answers, False, None)
+            asked = reply.asked
+            if len(asked) != 1 or not _is_plain(reply, asked[0]) or self._llm:
+                return self._not_plain(live, Delivery(n, at, answers, asked), reply, (query, answer, spent))
+            following = asked[0]
+            meter.paused(asked)
+            live.opened = {following.q: Opened(following, n, at)}
+            fence = head.revision
+            head.revision = fence + 1
+            head.n = head.open_from = n
+            head.updated_at = at
+            change = Change(live.id, head, (Delivery(n, at, answers, asked),), light=True)
+            if self._store.commit_now(change, fence):
+                return following
+            return self._land_plain(live, change, fence, following)
+        except BaseException:
+            live.drop()
+            raise
+
+    async def _land_plain(self, live: Live, change: Change, fence: int, following: Query) -> Query | Said:
+        try:
+            await self._store.commit(change, fence)
+        except BaseException:
+            live.drop()
+            raise
+        return following
+
+    async def _not_plain(self, live: Live, delivery: Delivery, reply: Reply, told: tuple[Query, Answer, Any]) -> Said:
+        """Finish a step that turned out to be more than a plain one."""
+        way = Way(delivery.at, [], None, Said([], [told], None, []))
+        try:
+            delivery.notes = _notes(reply, False, None)
+            quick = self._take(live, way, delivery, reply)
+            if quick:
+                await self._go_on(live, way, quick)
+            await self._commit(live, way)
+        except BaseException:
+            live.drop()
+            raise
+        return way.said
+
+    def _now(self, head: Head) -> float:
+        at = self._clock.now()
+        return at if at > head.updated_at else head.updated_at  # a clock going backwards does not turn time
+
+    async def end(self, live: Live, outcome: Outcome, cancel: str | None) -> Said:
+        """End a session without asking its program."""
+        way = Way(self._now(live.head), [], None, Said([], [], outcome, []))
+        if cancel is None:
+            way.letters = self._cancelled_children(live, way.at)
+        else:
+            way.letters = await child_processes.stopped(self._store, live.id, way.at)
+        way.deliveries = [Delivery(live.head.n + 1, way.at, [], [], Notes(cancel=cancel, outcome=outcome))]
+        live.fold(way.deliveries[0])
+        try:
+            await self._commit(live, way)
+        except BaseException:
+            live.drop()
+            raise
+        return way.said
+
+    async def retry(self, live: Live, failed: Delivery, ends: list[Answer]) -> Said:
+        """Hand over a delivery that failed once more; its new reply is appended and stands from now on.
+
+        `ends` are those of children that ended while their parent was failed.
+        """
+        head, notes = live.head, failed.notes or Notes()
+        way = Way(self._now(head), [], None, Said([], [], None, []))
+        count(head.metrics, live.opened, failed.answers, fired=notes.fired)
+        reply = await advance(live.execution, failed.n, failed.at, failed.answers, notes.fired, None)
+        way.letters = _given_up(live, reply.withdrawn, way.at)
+        live.fold(Delivery(failed.n, failed.at, failed.answers, reply.asked, Notes(withdrawn=reply.withdrawn)))
+        again = [] if reply.outcome is not None else [entry.query for entry in live.opened.values()]
+        reply.notes, reply.withdrawn = reply.notes or Notes(), []
+        delivery = Delivery(head.n + 1, way.at, [], again, _notes(reply, False, None))
+        assert delivery.notes is not None
+        delivery.notes.retry = True
+        live.shut()
+        self._take(live, way, delivery, reply)
+        if delivery.notes.restart is None:
+            way.said.asked = list(again)
+        live.before = {query.q for query in again} - {query.q for query in reply.asked}
+        head.state, way.raised = moved(head.state, Event.RETRIED), True
+        return await self._begin_again(live, way, ends)
+
+    async def branch(self, live: Live, shared: list[Delivery], answers: list[Answer]) -> Said:
+        """Give a fork its first commit: what is open is asked again in its own name, except what is answered."""
+        values = Values(self._store)
+        await values.inherit(shared, live.id)
+        way = Way(live.head.updated_at, [], live.birth, Said([], [], None, []), values=values)
+        way.said.asked = [entry.query for entry in live.opened.values()]
+        live.before = {query.q for query in way.said.asked if query.kind is Kind.CALL}
+        return await self._begin_again(live, way, answers, unbegun=restart_of(shared[-1]) is not None)
+
+    async def _begin_again(self, live: Live, way: Way, answers: list[Answer], unbegun: bool = False) -> Said:
+        live.noticed.clear()
+        live.working.clear()
+        known = {answer.q for answer in answers}
+        opened = [live.opened[q].query for q in sorted(live.opened) if q not in known]
+        answers = [answer for answer in answers if answer.q in live.opened]
+        answers += [
+            unknown_effects.unknown(query) for query in opened if query.q in live.before and query.rerun is Rerun.NEVER
+        ]
+        quick = [query for query in opened if query.kind in _QUICK]
+        try:
+            if answers or unbegun:
+                quick += await self._hand_over(live, way, answers)
+            await self._go_on(live, way, [query for query in quick if query.q in live.opened])
+            await self._commit(live, way)
+        except BaseException:
+            live.drop()
+            raise
+        return way.said
+
+    async def _commit(self, live: Live, way: Way) -> None:
+        change = self._change(live, way)
+        if not change.effects:
+            await self._store.commit(change, change.head.revision - 1)
+            return
+        if self.introduce is not None:
+            await self.introduce()
+        with self.marking(live.id):
+            await self._store.commit(change, change.head.revision - 1)
+
+    @contextmanager
+    def marking(self, session_id: str) -> Iterator[None]:
+        """Marks are on their way. Who commits them begins the work at once when they have landed, without an await."""
+        self._marking[session_id] += 1
+        try:
+            yield
+        finally:
+            self._marking[session_id] -= 1
+            if not self._marking[session_id]:
+                del self._marking[session_id]
+
+    def is_marking(self, session_id: str) -> bool:
+        """Whether a mark may be stored whose work this process is just about to begin."""
+        return session_id in self._marking
+
+    def _cancelled_children(self, live: Live, at: float) -> list[Letter]:
+        """What is told to the children that a session waits for when it ends by no will of its own."""
+        return [
+            Letter("cancel", f"its parent {live.id} was cancelled", at, to=child_id(live.birth, entry))
+            for entry in live.opened.values()
+            if entry.query.kind is Kind.SESSION
+        ]
+
+    async def _quick(self, live: Live, way: Way, quick: list[Query], values: Values) -> tuple[list[Answer], list[int]]:
+        """Answers the store has for what was just asked."""
+        answers, read = [], []
+        for query in quick:
+            if query.kind is Kind.SESSION:
+                if child_processes.is_deed(query):
+                    way.deeds = way.deeds or child_processes.Deeds(self._store, live, way.at)
+                    answers.append(await way.deeds.answer(query))
+                continue
+            if query.kind is Kind.STATE:
+                try:
+                    answers.append(Answer(query.q, await values.answer(query)))
+                except BadValue as error:
+                    answers.append(Answer(query.q, error={"code": error.code, "message": str(error)}))
+                continue
+            for letter in live.letters:
+                if found := child_processes.heard(letter, query.name):
+                    answers += live.kept([Answer(query.q, found[0])], Kind.SIGNAL)
+                    live.letters.remove(letter)
+                    read.append(letter.id)
+                    break
+        return answers, read
+
+    def _change(self, live: Live, way: Way) -> Change:
+        head, opened, said, deliveries = live.head, live.opened, way.said, way.deliveries
+        before = (head.state, head.due_at, head.mail, head.attempts, head.parked)
+        head.revision += 1
+        head.n = deliveries[-1].n if deliveries else head.n
+        head.updated_at = way.at
+        head.attempts = 0
+        head.mail -= len(way.read)
+        change = Change(live.id, head, deliveries, way.birth, read=way.read, letters=way.letters, intake=way.intake)
+        extra = bool(way.read or way.letters) or way.birth is not None or way.raised or way.intake is not None
+        if way.read:
+            live.letters = [letter for letter in live.letters if letter.id not in way.read]
+        if live.noticed or live.working:
+            change.closed = said.closed = self._closed(live, deliveries)
+            extra = extra or bool(change.closed)
+        place = [q for q in said.asked if (q.kind is not Kind.LLM or _is_placed(q) or self._llm) and q.q in opened]
+        if place:
+            self._place(live, change, said, place, way.at)
+            extra = True
+        if way.deeds is not None and (way.deeds.births or way.deeds.letters):
+            change.births = [*change.births, *way.deeds.births]
+            change.letters = [*change.letters, *way.deeds.letters]
+            extra = True
+        change.durable = self._durable(change, said)
+        if said.outcome is not None:
+            self._end(live, change, said.outcome, way.at)
+            extra = True
+        else:
+            head.open_from = open_from(opened, head.n)
+            head.due_at = live.due() if live.expiries else live.timer
+            busy = live.working or (live.letters and any(letter.kind != "signal" for letter in live.letters))
+            head.state = State.RUNNING if busy else State.PAUSED
+            head.parked = is_parked(live.birth, opened, live.working)
+        if way.values is not None:
+            change.writes = way.values.writes()
+            extra = extra or bool(change.writes)
+        change.light = not extra and before == (head.state, head.due_at, head.mail, head.attempts, head.parked)
+        said.others = [letter.to for letter in change.letters if letter.to is not None]
+        return change
+
+    def _closed(self, live: Live, deliveries: list[Delivery]) -> list[int]:
+        """The queries that leave the inbox, or on which nobody works any more."""
+        gone = [answer.q for delivery in deliveries for answer in delivery.answers]
+        gone += [q for delivery in deliveries if delivery.notes is not None for q in delivery.notes.withdrawn]
+        closed = [q for q in gone if q in live.noticed or q in live.working]
+        for q in closed:
+            live.noticed.discard(q)
+            live.working.pop(q, None)
+        return closed
+
+    def _place(self, live: Live, change: Change, said: Said, asked: list[Query], at: float) -> None:
+        """Say who sees to the queries that were asked: a child, this process, or somebody outside."""
+        births, letters, effects, notices = [], [], [], []
+        for query in asked:
+            q = query.q
+            if query.kind is Kind.SESSION:
+                if q not in live.before:
+                    birth, head = child_birth(live.birth, live.opened[q], at)
+                    births.append((birth, head))
+                    letters.append(Letter("start", None, at, to=birth.id))
+            elif q in live.before and unknown_effects.doubtful(query):
+                live.noticed.add(q)
+                notices.append(Notice(q, query.kind, query.to, at, unknown_effects.put(query)))
+            elif query.kind is Kind.CALL or (self._inline(query) and self._may_answer(live.birth, query)):
+                worker = NOBODY if self.leaving else self._worker
+                live.working[q] = worker
+                effects.append(Effect(q, worker, at))
+                if not self.leaving:
+                    said.dispatch.append(query)
+            elif is_noticed(query.kind, query.to):
+                live.noticed.add(q)
+                notices.append(Notice(q, query.kind, query.to, at, query))
+        change.births, change.effects, change.notices = births, effects, notices
+        change.letters = [*change.letters, *letters]
+
+    def _durable(self, change: Change, said: Said) -> bool:
+        """Whether this commit must survive power loss, whatever the store does with others."""
+        if said.dispatch and any(query.rerun is not Rerun.SAFE for query in said.dispatch):
+            return True
+        if self._level != "mixed":
+            return False
+        return bool(change.effects) or any(query.kind is not Kind.LLM for query, _, _ in said.answered)
+
+    def _end(self, live: Live, change: Change, outcome: Outcome, at: float) -> None:
+        head = live.head
+        event = {"Returned": Event.COMPLETED, "Raised": Event.FAILED}.get(type(outcome).__name__, Event.CANCELLED)
+        head.state = moved(head.state, event)
+        live.working.clear()
+        live.noticed.clear()
+        kept = [letter for letter in live.letters if event is Event.FAILED and letter.kind not in _PAST]  # for a retry
+        change.read = [*change.read, *(letter.id for letter in live.letters if letter not in kept)]
+        live.letters = kept
+        head.open_from, head.due_at, head.mail, head.parked = head.n + 1, None, len(kept), False
+        last = change.deliveries[-1].notes
+        if live.record and last is not None:
+            last.record = dict(live.record)  # whole, so that the end alone tells what was recorded
+        if live.birth.parent is not None:
+            change.letters = [*change.letters, child_processes.end(live, outcome, at)]
+
+
+def _given_up(live: Live, withdrawn: list[int], at: float) -> list[Letter]:
+    """What is told to children that live only as long as somebody waits for them."""
+    entries = [
+        live.opened[q] for q in withdrawn if q in live.opened and (live.opened[q].query.options or {}).get("bound")
+    ]
+    return [Letter("cancel", f"{live.id} gave up waiting", at, to=child_id(live.birth, entry)) for entry in entries]
+
+
+def _is_placed(query: Query) -> bool:
+    """Whether a question to a model says whose it is: a person's, or a model's that it names."""
+    return query.to is not None or (query.options is not None and "model" in query.options)
+
+
+def _is_plain(reply: Reply, asked: Query) -> bool:
+    return (
+        asked.kind is Kind.LLM
+        and not _is_placed(asked)
+        and asked.expires_at is None
+        and reply.due is None
+        and reply.notes is None
+        and not reply.withdrawn
+    )
+
+
+def _spinning(n: int) -> Raised:
+    """The end of a program that begins again and again, and never pauses."""
+    return Raised(f"Spinning: {Spinning(f'{RESTARTS} restarts')}", Spinning.code, "", n)
+
+
+def _notes(reply: Reply, fired: bool, cancel: str | None) -> Notes | None:
+    """What a delivery holds beside answers and queries."""
+    notes = reply.notes
+    if notes is None:
+        if not fired and cancel is None and not reply.withdrawn and reply.outcome is None:
+            return None
+        notes = Notes()
+    notes.fired, notes.cancel, notes.withdrawn, notes.outcome = fired, cancel, reply.withdrawn, reply.outcome
+    return notes

@@ -1,0 +1,922 @@
+"""Every error everhold raises on purpose, in one tree.
+
+    EverholdError
+    ├── UsageError            the caller asked for what does not exist or does not fit: change the call
+    │   ├── UnknownSession    UnknownQuery        NoOpenQuery         ManyOpenQueries
+    │   ├── AnswerRefused     BadValue            BadSchema           BadArguments
+    │   ├── UnknownNode       ProviderMismatch    ProviderUnconfigured
+    │   ├── BadSetting        KeyConflict         BadId               BadStep
+    │   ├── NotAllowed        SessionExists       BadRequest          BadHostFile
+    │   ├── BadPackage        BadPackageFile      UnknownPlugin       BadSkill
+    │   ├── PackageTooLarge   KeyDeleted
+    │   ├── UnknownAttachment ToolClash           InputConflict
+    │   ├── BadSchedule       UnknownTimezone     UnknownSchedule     UnknownTrigger
+    │   ├── EventConflict     UnknownHandover     UnknownInput
+    │   ├── CodeExecutionUnavailable                  BadSignature        NotAnAgent
+    │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
+    ├── StateError            a fair request at the wrong moment: look at the status, then decide
+    │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
+    │   ├── StillNeeded       Waiting             Cancelled           Failed
+    │   ├── TurnWaiting       StaleTools          SessionBusy         InputEnded
+    │   └── LeaseLost         ClaimLost           Outdated
+    ├── StoreError            the store could not keep its promise: the operator's move
+    │   ├── Overtaken         StoreBusy           StoreFull           StoreDamaged
+    │   ├── StoreNewer        StoreUnavailable    ReadOnlyStore       WorkerFailed
+    │   ├── DamagedGraph      ToolServerFailed    SweepFailed
+    │   └── CodeExecutionStopped
+    └── ProgramError          the program broke a rule of being replayable: its author's move
+        ├── Diverged          VersionMissing      ForeignCall         ForeignWake
+        ├── Stuck             Spinning            Poison              RunsOnImport
+        └── BudgetExceeded    AnswerFailed        OutcomeUnknown      Expired
+            ChildFailed       AfterCancel         TurnStopped         TooLarge
+            BadDirective      PluginFailed        CannotRestart       UnsettledInput
+
+Rules
+  1. Only leaves are raised. A leaf has a `code`; a branch has none.
+  2. A leaf's constructor takes facts and writes the sentence itself, so that the same failure reads the same
+     everywhere.
+  3. `code` is part of the wire contract and never changes; the sentence may.
+  4. Nothing here knows of HTTP, MCP or exit codes: `wire.py` does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class EverholdError(Exception):
+    """Root of the tree. Catch this to catch everything raised on purpose."""
+
+    code: ClassVar[str] = ""
+    hint: str = ""
+
+    def __init__(self, message: str) -> None:
+        if not self.code:
+            raise TypeError(f"{type(self).__name__} is a branch; raise one of its leaves")
+        super().__init__(message)
+
+
+class UsageError(EverholdError):
+    """The caller asked for what does not exist or does not fit."""
+
+
+class StateError(EverholdError):
+    """A fair request at the wrong moment."""
+
+
+class StoreError(EverholdError):
+    """The store could not keep its promise."""
+
+
+class ProgramError(EverholdError):
+    """The program broke a rule of being replayable."""
+
+
+# ---- the caller's move
+
+
+class UnknownSession(UsageError):
+    code = "unknown_session"
+    hint = "List the sessions this database knows: everhold sessions"
+
+    def __init__(self, session_id: str, where: str = "") -> None:
+        super().__init__(f"no session {session_id!r}" + (f" in {where}" if where else ""))
+        self.session_id = session_id
+
+
+class UnknownQuery(UsageError):
+    code = "unknown_query"
+    hint = "List the open questions: everhold inbox"
+
+    def __init__(self, session_id: str, query_id: str) -> None:
+        super().__init__(f"session {session_id!r} never asked {query_id!r}")
+        self.session_id, self.query_id = session_id, query_id
+
+
+class NoOpenQuery(UsageError):
+    code = "no_open_query"
+    hint = "Ask for the session's status to see what it waits for."
+
+    def __init__(self, session_id: str, state: str) -> None:
+        super().__init__(f"session {session_id!r} is {state} and has no open question")
+        self.session_id, self.state = session_id, state
+
+
+class ManyOpenQueries(UsageError):
+    code = "many_open_queries"
+    hint = "Name the question with query_id."
+
+    def __init__(self, session_id: str, query_ids: list[str]) -> None:
+        shown = ", ".join(query_ids[:5]) + ("…" if len(query_ids) > 5 else "")
+        super().__init__(f"session {session_id!r} has {len(query_ids)} open questions ({shown}); say which")
+        self.session_id, self.query_ids = session_id, query_ids
+
+
+class AnswerRefused(UsageError):
+    code = "answer_refused"
+    hint = "Nothing was changed; send an answer that fits."
+
+    def __init__(self, path: str, expected: str, got: str, query_id: str = "") -> None:
+        to = f" to {query_id}" if query_id else ""
+        super().__init__(f"the answer{to} does not fit: {path} should be {expected}, got {got}")
+        self.path, self.expected, self.got = path, expected, got
+
+
+class BadValue(UsageError):
+    code = "bad_value"
+    hint = "Use plain JSON values: None, bool, int, float, str, list, and dict with str keys."
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} cannot be stored as JSON: {reason}")
+        self.path, self.reason = path, reason
+
+
+class BadSchema(UsageError):
+    code = "bad_schema"
+    hint = "Use a type that JSON Schema can describe, or a schema of the keywords that ADR 0002 lists."
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} cannot be checked: {reason}")
+        self.path, self.reason = path, reason
+
+
+class BadArguments(UsageError):
+    code = "bad_arguments"
+
+    def __init__(self, program: str, reason: str) -> None:
+        super().__init__(f"{program!r} cannot be called like this: {reason}")
+        self.program, self.reason = program, reason
+
+
+class BadRequest(UsageError):
+    code = "bad_request"
+    hint = "Nothing was done. Look at the tool's parameters and call it again."
+
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(f"the tool {tool!r} cannot be used like this: {reason}")
+        self.tool, self.reason = tool, reason
+
+
+class BadSetting(UsageError):
+    code = "bad_setting"
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"setting {name}: {reason}")
+        self.name, self.reason = name, reason
+
+
+class KeyConflict(UsageError):
+    code = "key_conflict"
+    hint = "Use another key, or the arguments the session was started with."
+
+    def __init__(self, key: str, session_id: str, what: str = "") -> None:
+        started = f", which was started with other {what}" if what else ""
+        super().__init__(f"key {key!r} belongs to session {session_id!r}{started}")
+        self.key, self.session_id, self.what = key, session_id, what
+        self.hint = self.hint if what else "Use another key."
+
+
+class KeyDeleted(UsageError):
+    code = "key_deleted"
+    hint = (
+        "Nothing was started. Use another key; or, if a new session is meant: again=True, on the command line --again."
+    )
+
+    def __init__(self, key: str, session_id: str) -> None:
+        super().__init__(f"key {key!r} belonged to session {session_id!r}, which was deleted")
+        self.key, self.session_id = key, session_id
+
+
+class SessionExists(UsageError):
+    code = "session_exists"
+    hint = "It is left as it is. Skip those that are here already: import_(file, existing='skip')."
+
+    def __init__(self, session_id: str, where: str) -> None:
+        super().__init__(f"session {session_id!r} is in {where} already")
+        self.session_id, self.where = session_id, where
+
+
+class BadId(UsageError):
+    code = "bad_id"
+
+    def __init__(self, given: str, reason: str) -> None:
+        super().__init__(f"{given!r} is not an id: {reason}")
+        self.given, self.reason = given, reason
+
+
+class BadStep(UsageError):
+    code = "bad_step"
+    hint = "Steps are numbered from 0, the start; `everhold show ID` lists them."
+
+    def __init__(self, session_id: str, step: int, reason: str, hint: str = "") -> None:
+        super().__init__(f"step {step} of session {session_id!r}: {reason}")
+        self.session_id, self.step, self.reason = session_id, step, reason
+        if hint:
+            self.hint = hint
+
+
+class NotAllowed(UsageError):
+    code = "not_allowed"
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.hint = hint
+
+
+class UnknownAttachment(UsageError):
+    code = "unknown_attachment"
+    hint = "List what the session keeps: runtime.attachments(session_id)"
+
+    def __init__(self, session_id: str, attachment_id: str) -> None:
+        super().__init__(f"session {session_id!r} keeps no attachment {attachment_id!r}")
+        self.session_id, self.attachment_id = session_id, attachment_id
+
+
+class ToolClash(UsageError):
+    code = "tool_clash"
+    hint = "Rename one of them, or lay one over the other."
+
+    def __init__(self, what: str, one: str, other: str) -> None:
+        super().__init__(f"the tool {what!r} is brought by {one!r} and by {other!r}")
+        self.what = what
+
+
+class UnknownNode(UsageError):
+    code = "unknown_node"
+    hint = "List the nodes of a conversation: session.history()"
+
+    def __init__(self, node_id: str) -> None:
+        super().__init__(f"no node {node_id!r} in this conversation")
+        self.node_id = node_id
+
+
+class UnknownProgram(UsageError):
+    code = "unknown_program"
+
+    def __init__(self, name: str, reason: str = "", hint: str = "") -> None:
+        super().__init__(f"no program {name!r} here" + (f": {reason}" if reason else ""))
+        self.name, self.reason = name, reason
+        self.hint = hint or "Name it as module:function, path/file.py:function, or list its module in everhold.toml."
+
+
+class UnknownPlugin(UsageError):
+    code = "unknown_plugin"
+
+    def __init__(self, name: str, names: list[str]) -> None:
+        super().__init__(f"no plugin {name!r} is installed")
+        self.name = name
+        self.hint = f"Installed are: {', '.join(names) or 'none'}. Install its package, or give the plugin itself."
+
+
+class NotAProgram(UsageError):
+    code = "not_a_program"
+    hint = "Put @everhold.program on an `async def` whose first parameter is ctx."
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name!r} is not a program: {reason}")
+        self.name, self.reason = name, reason
+
+
+class MissingExtra(UsageError):
+    code = "missing_extra"
+
+    def __init__(self, extra: str, for_what: str) -> None:
+        super().__init__(f"{for_what} needs the extra {extra!r}")
+        self.extra = extra
+        self.hint = f"pip install 'everhold[{extra}]'"
+
+
+class ProviderMismatch(UsageError):
+    code = "provider_mismatch"
+    hint = "Name a model of a provider that may be asked here, or let whoever opens the runtime allow this one."
+
+    def __init__(self, session_id: str, expected: str, actual: str) -> None:
+        super().__init__(f"session {session_id!r} asks for a model of {actual}; here only {expected} may be asked")
+        self.session_id, self.expected, self.actual = session_id, expected, actual
+
+
+class ProviderUnconfigured(UsageError):
+    code = "provider_unconfigured"
+
+    def __init__(self, provider: str, reason: str, hint: str) -> None:
+        super().__init__(f"{provider} cannot be asked: {reason}")
+        self.provider, self.reason, self.hint = provider, reason, hint
+
+
+class BadExport(UsageError):
+    code = "bad_export"
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where} cannot be read as exported sessions: {reason}")
+        self.where, self.reason = where, reason
+
+
+class BadHostFile(UsageError):
+    code = "bad_host_file"
+
+    def __init__(self, where: str, reason: str, hint: str = "") -> None:
+        super().__init__(f"{where} cannot be edited: {reason}")
+        self.where, self.reason = where, reason
+        self.hint = (
+            hint or "Nothing was changed. Mend the file, or write it yourself: --print shows what belongs there."
+        )
+
+
+class BadPackage(UsageError):
+    code = "bad_package"
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.hint = hint or "Nothing was changed. `everhold pkg list` says what is there."
+
+
+class PackageTooLarge(UsageError):
+    code = "package_too_large"
+
+    def __init__(self, source: str, size: str, limit: str) -> None:
+        super().__init__(f"what {source} would install takes {size}; more than {limit} is not installed unasked")
+        self.source, self.size, self.limit = source, size, limit
+        self.hint = (
+            "Nothing was installed. If the user wants it: everhold pkg install --max-size SIZE SOURCE,"
+            " or max_package under [lua] in the settings."
+        )
+
+
+class BadPackageFile(UsageError):
+    code = "bad_package_file"
+    hint = "Nothing was changed. Mend the file by hand, then try again."
+
+    def __init__(self, where: str, reason: str, hint: str = "") -> None:
+        super().__init__(f"{where}: {reason}")
+        self.where, self.reason = where, reason
+        self.hint = hint or self.hint
+
+
+class NotAnAgent(UsageError):
+    code = "not_an_agent"
+
+    def __init__(self, name: str, hint: str) -> None:
+        super().__init__(f"{name!r} is a program, and no agent")
+        self.name, self.hint = name, hint
+
+
+class BadSkill(UsageError):
+    code = "bad_skill"
+    hint = "A skill is a folder with a SKILL.md that begins with its name and description between two lines of ---."
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where} is no skill: {reason}")
+        self.where, self.reason = where, reason
+
+
+class CodeExecutionUnavailable(UsageError):
+    code = "code_execution_unavailable"
+
+    def __init__(self, language: str, languages: list[str]) -> None:
+        super().__init__(f"nothing here runs code in {language!r}")
+        self.language = language
+        self.hint = f"What runs here: {', '.join(languages) or 'nothing'}. Give the agent an executor: Agent(code=[…])."
+
+
+class BadSchedule(UsageError):
+    code = "bad_schedule"
+    hint = "Say when in five fields (minute hour day month weekday), such as '0 3 * * 1-5', or by a time or a pause."
+
+    def __init__(self, when: str, reason: str) -> None:
+        super().__init__(f"{when!r} is no schedule: {reason}")
+        self.when, self.reason = when, reason
+
+
+class UnknownTimezone(UsageError):
+    code = "unknown_timezone"
+    hint = "Name it as the tz database does: Europe/Berlin, or UTC. On Windows, `pip install tzdata` brings them."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no timezone {name!r} here")
+        self.name = name
+
+
+class UnknownSchedule(UsageError):
+    code = "unknown_schedule"
+    hint = "List the schedules: everhold schedule"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no schedule {name!r}")
+        self.name = name
+
+
+class UnknownTrigger(UsageError):
+    code = "unknown_trigger"
+    hint = "List the triggers: everhold trigger"
+
+    def __init__(self, event: str, name: str) -> None:
+        super().__init__(f"nothing called {name!r} is triggered by {event!r}")
+        self.event, self.name = event, name
+
+
+class UnknownHandover(UsageError):
+    code = "unknown_handover"
+    hint = "List what events have started, or could not start: everhold trigger log"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"no handover {id!r}")
+        self.id = id
+
+
+class EventConflict(UsageError):
+    code = "event_conflict"
+    hint = "Use another key; what was emitted first stands, and is delivered once."
+
+    def __init__(self, event: str, key: str) -> None:
+        super().__init__(f"{event!r} was emitted before with the key {key!r} and another payload")
+        self.event, self.key = event, key
+
+
+class InputConflict(UsageError):
+    code = "input_conflict"
+    hint = "Use another key, or say the same again; what was taken first stands."
+
+    def __init__(self, key: str, session_id: str, input_id: str) -> None:
+        super().__init__(f"key {key!r} of session {session_id!r} belongs to {input_id!r}, which says something else")
+        self.key, self.session_id, self.input_id = key, session_id, input_id
+
+
+class UnknownInput(UsageError):
+    code = "unknown_input"
+    hint = "List what waits for the session, and what did: everhold intake SESSION --all"
+
+    def __init__(self, session_id: str, name: str) -> None:
+        super().__init__(f"nothing of the name {name!r} was ever sent to session {session_id!r}")
+        self.session_id, self.name = session_id, name
+
+
+class BadSignature(UsageError):
+    code = "bad_signature"
+    hint = "Drop the message: it is too old, was changed on its way, or was signed with another secret."
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the message is not believed: {why}")
+        self.why = why
+
+
+# ---- a fair request at the wrong moment
+
+
+class IllegalMove(StateError):
+    code = "illegal_move"
+    hint = "Ask for the session's status; only the moves in docs/reference/states.md are possible."
+
+    def __init__(self, state: str, event: str) -> None:
+        super().__init__(f"a {state} session cannot be {event}")
+        self.state, self.event = state, event
+
+
+class AnswerConflict(StateError):
+    code = "answer_conflict"
+    hint = "The first answer stands. To go on from another one, fork the session at that step."
+
+    def __init__(self, session_id: str, query_id: str, *, at_once: bool = False) -> None:
+        has = "was given two answers at once" if at_once else "has another answer already"
+        super().__init__(f"{query_id!r} of session {session_id!r} {has}")
+        self.session_id, self.query_id = session_id, query_id
+        self.hint = "Nothing was changed; give one answer to each question." if at_once else self.hint
+
+
+class QueryClosed(StateError):
+    code = "query_closed"
+    hint = "The program no longer waits for it; look at what is open now."
+
+    def __init__(self, session_id: str, query_id: str, state: str) -> None:
+        super().__init__(f"{query_id!r} of session {session_id!r} was {state} and takes no answer")
+        self.session_id, self.query_id, self.state = session_id, query_id, state
+
+
+class StaleTools(StateError):
+    code = "stale_tools"
+    hint = "Read the tools again, and decide anew."
+
+    def __init__(self, seen: int, present: int) -> None:
+        super().__init__(f"the tools are of generation {present}, and generation {seen} was seen")
+        self.seen, self.present = seen, present
+
+
+class TurnWaiting(StateError):
+    code = "turn_waiting"
+    hint = "Answer it (everhold inbox), or stop the turn with session.cancel_turn(); then send again."
+
+    def __init__(self, session_id: str, query_id: str, kind: str) -> None:
+        super().__init__(f"session {session_id!r} waits for the {kind} {query_id}, and takes no input before")
+        self.session_id, self.query_id = session_id, query_id
+
+
+class SessionEnded(StateError):
+    code = "session_ended"
+    hint = "Start another session, retry a failed one, or fork this one at an earlier step."
+
+    def __init__(self, session_id: str, state: str, verb: str) -> None:
+        super().__init__(f"session {session_id!r} is {state}; it cannot be {verb}")
+        self.session_id, self.state = session_id, state
+
+
+class StillNeeded(StateError):
+    code = "still_needed"
+
+    def __init__(self, session_id: str, reason: str, hint: str) -> None:
+        super().__init__(f"session {session_id!r} is still needed: {reason}")
+        self.session_id, self.hint = session_id, hint
+
+
+class Waiting(StateError):
+    """The session waits for somebody outside; answer its queries and go on."""
+
+    code = "waiting"
+    hint = "Answer the open questions, then run the same call with the same key, or wait for the session."
+
+    def __init__(self, session_id: str, queries: tuple[Any, ...], until: float | None = None, more: str = "") -> None:
+        count = f"{len(queries)} question{'s' if len(queries) != 1 else ''} open"
+        super().__init__(f"session {session_id!r} is waiting: {count}" + (f"; {more}" if more else ""))
+        self.session_id, self.queries, self.until = session_id, queries, until
+        self.name = session_id  # what people call it: its key, where there is one
+
+
+class Cancelled(StateError):
+    code = "cancelled"
+
+    def __init__(self, session_id: str, reason: str) -> None:
+        super().__init__(f"session {session_id!r} was cancelled" + (f": {reason}" if reason else ""))
+        self.session_id, self.reason = session_id, reason
+
+
+class Failed(StateError):
+    code = "failed"
+    hint = "Mend the program and retry the session: every answer it has is kept."
+
+    def __init__(self, session_id: str, error: str, hint: str = hint) -> None:
+        super().__init__(f"session {session_id!r} failed: {error}")
+        self.session_id, self.error = session_id, error
+        self.hint = hint
+
+
+class Outdated(StateError):
+    code = "outdated"
+    hint = "Look at it again, then decide; nothing was changed."
+
+    def __init__(self, what: str, wanted: int, found: int) -> None:
+        super().__init__(f"{what} is at revision {found}, not {wanted}")
+        self.what, self.wanted, self.found = what, wanted, found
+
+
+class InputEnded(StateError):
+    code = "input_ended"
+    hint = "It never entered the conversation, and never will. Say it again under another key."
+
+    def __init__(self, session_id: str, input_id: str, state: str, reason: str = "") -> None:
+        super().__init__(f"input {input_id!r} of session {session_id!r} is {state}" + (f": {reason}" if reason else ""))
+        self.session_id, self.input_id, self.state, self.reason = session_id, input_id, state, reason
+
+
+class SessionBusy(StateError):
+    code = "session_busy"
+    hint = "Wait until its turn has settled, or say what to do with what you send: queue, steer or fork."
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"session {session_id!r} is in a turn")
+        self.session_id = session_id
+
+
+class LeaseLost(StateError):
+    code = "lease_lost"
+    hint = "Another worker has the session now, and goes on with it; nothing was changed."
+
+    def __init__(self, session_id: str, generation: int, holder: str = "") -> None:
+        by = f"; {holder!r} has one" if holder else ""
+        super().__init__(f"lease {generation} of session {session_id!r} is not held any more{by}")
+        self.session_id, self.generation, self.holder = session_id, generation, holder
+
+
+class ClaimLost(StateError):
+    code = "claim_lost"
+    hint = "A later holder has claimed it again, or it has ended; nothing was changed."
+
+    def __init__(self, session_id: str, claim: str) -> None:
+        super().__init__(f"claim {claim!r} of session {session_id!r} is not held any more")
+        self.session_id, self.claim = session_id, claim
+
+
+# ---- the operator's move
+
+
+class Overtaken(StoreError):
+    code = "overtaken"
+    hint = "Another process moved this session first; read it again."
+
+    def __init__(self, session_id: str, revision: int) -> None:
+        super().__init__(f"session {session_id!r} has moved past revision {revision}")
+        self.session_id, self.revision = session_id, revision
+
+
+class StoreBusy(StoreError):
+    code = "store_busy"
+    hint = "Another process holds the write lock; nothing was changed, try again."
+
+    def __init__(self, where: str, seconds: float) -> None:
+        super().__init__(f"{where} was locked by another process for {seconds:.1f} s")
+        self.where, self.seconds = where, seconds
+
+
+class StoreFull(StoreError):
+    code = "store_full"
+    hint = "Free some space and send it again: nothing of this call was written."
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"no space left to write {where}")
+        self.where = where
+
+
+class DamagedGraph(StoreError):
+    code = "damaged_graph"
+    hint = "Nothing was changed. Check the file: everhold db verify"
+
+    def __init__(self, node_id: str, why: str) -> None:
+        super().__init__(f"the conversation is damaged at node {node_id!r}: {why}")
+        self.node_id = node_id
+
+
+class StoreDamaged(StoreError):
+    code = "store_damaged"
+    hint = "Run `everhold db verify`; restore the file from a copy, or export what can still be read."
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where} is damaged: {reason}")
+        self.where, self.reason = where, reason
+
+
+class StoreNewer(StoreError):
+    code = "store_newer"
+    hint = "Upgrade everhold here: pip install --upgrade everhold"
+
+    def __init__(self, where: str, found: int, known: int) -> None:
+        super().__init__(f"{where} has format {found}; this everhold knows formats up to {known}")
+        self.where, self.found, self.known = where, found, known
+
+
+class StoreUnavailable(StoreError):
+    code = "store_unavailable"
+
+    def __init__(self, where: str, reason: str, hint: str = "") -> None:
+        super().__init__(f"{where} cannot be opened: {reason}")
+        self.where, self.reason = where, reason
+        self.hint = hint or "Check the address with `everhold info`."
+
+
+class ReadOnlyStore(StoreError):
+    code = "read_only_store"
+    hint = "Give this user the right to write the file and its folder, or name another database."
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"{where} cannot be written")
+        self.where = where
+
+
+class WorkerFailed(StoreError):
+    code = "worker_failed"
+    hint = "Nothing was changed. Look for what is short on this machine (memory, processes), then try again."
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the process that should run the program failed: {reason}")
+        self.reason = reason
+
+
+class CodeExecutionStopped(StoreError):
+    code = "code_execution_stopped"
+    hint = "The program may or may not be at fault. Run it again; what it had called before is not called twice."
+
+    def __init__(self, language: str, reason: str) -> None:
+        super().__init__(f"what runs code in {language!r} has stopped: {reason}")
+        self.language, self.reason = language, reason
+
+
+class ToolServerFailed(StoreError):
+    code = "tool_server_failed"
+    hint = "It is tried again with the next call. See whether its command starts, or its address answers, by hand."
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"the tool server {name!r} failed: {reason}")
+        self.name, self.reason = name, reason
+
+
+class SweepFailed(StoreError):
+    code = "sweep_failed"
+    hint = "What was deleted until then stays deleted, and nothing else was. Mend the cause and sweep again."
+
+    def __init__(self, cause: str, deleted: int, report: Any = None) -> None:
+        super().__init__(f"sweeping stopped after {deleted} deleted: {cause}")
+        self.cause, self.deleted, self.report = cause, deleted, report
+
+
+# ---- the program author's move
+
+
+class Diverged(ProgramError):
+    code = "diverged"
+
+    def __init__(self, step: int, recorded: str, asked: str) -> None:
+        super().__init__(f"step {step}: the program asks {asked}, but the journal holds {recorded}")
+        self.step, self.recorded, self.asked = step, recorded, asked
+        self.hint = (
+            "Nothing was changed. Roll the code back, or fork the session at the last step that matches"
+            f" (fork --at {max(step - 1, 0)}), or mark the change with ctx.version, or cancel the session."
+        )
+
+
+class VersionMissing(ProgramError):
+    code = "version_missing"
+    hint = "Keep the old function beside the new one under @program(name=…, version=…), or fork, or cancel."
+
+    def __init__(self, program: str, wanted: int, found: int) -> None:
+        super().__init__(f"the session needs version {wanted} of program {program!r}; here is version {found}")
+        self.program, self.wanted, self.found = program, wanted, found
+
+
+class ForeignCall(ProgramError):
+    code = "foreign_call"
+
+    def __init__(self, call: str) -> None:
+        super().__init__(
+            f"{call} cannot be used inside a program: it reaches outside, and replay would repeat it; use ctx.call"
+        )
+        self.call = call
+        self.hint = "Put it in a function and await ctx.call(function, …), or make it a tool."
+
+
+class ForeignWake(ProgramError):
+    code = "foreign_wake"
+    hint = "Do not share locks, events, queues or futures between programs; send a signal instead."
+
+    def __init__(self) -> None:
+        super().__init__("something outside tried to wake a program that is waiting")
+
+
+class Stuck(ProgramError):
+    code = "stuck"
+    hint = "Something awaits an event that nothing inside the program will ever set."
+
+    def __init__(self, tasks: list[str]) -> None:
+        super().__init__(f"nothing is ready and nothing is open; waiting: {', '.join(tasks) or 'no task'}")
+        self.tasks = tasks
+
+
+class Spinning(ProgramError):
+    code = "spinning"
+    hint = "A loop around sleep(0), or one that swallows cancellation, never lets the program pause."
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"the program did not pause within {limit}")
+        self.limit = limit
+
+
+class CannotRestart(ProgramError):
+    code = "cannot_restart"
+    hint = "Return what the next round needs to the program that was started, and let that one restart."
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"ctx.restart cannot be used here: {why}")
+        self.why = why
+
+
+class Poison(ProgramError):
+    code = "poison"
+    hint = "The program kills the process that runs it. Mend it, then retry the session."
+
+    def __init__(self, deaths: int) -> None:
+        super().__init__(f"{deaths} processes died while they ran this session")
+        self.deaths = deaths
+
+
+class TooLarge(ProgramError):
+    code = "too_large"
+    hint = "Ask and return less at once; keep large texts where they are and pass their names."
+
+    def __init__(self, size: int, largest: int) -> None:
+        super().__init__(f"the program said {size:,} bytes at once; at most {largest:,} are taken")
+        self.size, self.largest = size, largest
+
+
+class RunsOnImport(ProgramError):
+    code = "runs_on_import"
+    hint = "Put the lines that start sessions under `if __name__ == '__main__':`."
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"loading {path} would run it again: it starts a session when imported")
+        self.path = path
+
+
+class BudgetExceeded(ProgramError):
+    code = "budget_exceeded"
+    hint = "Raise the budget, or look at ctx.budget_remaining() before asking."
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"budget_exceeded: {message}")
+
+
+class TurnStopped(ProgramError):
+    code = "turn_stopped"
+    hint = "Look at what was said: everhold show. A retry asks the model again."
+
+    def __init__(self, outcome: str, why: str = "") -> None:
+        super().__init__(f"the turn of the agent ended as {outcome}" + (f": {why}" if why else ""))
+        self.outcome = outcome
+
+
+class AnswerFailed(ProgramError):
+    """The answerer gave an error instead of a value; the program may catch it."""
+
+    code = "answer_failed"
+    hint = "A retry hands the error over again. To have it asked again, fork before it: `everhold explain` says where."
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.message, self.kind = message, kind
+
+
+class BadDirective(ProgramError):
+    code = "bad_directive"
+
+    def __init__(self, plugin: str, hook: str, directive: str, allowed: list[str]) -> None:
+        super().__init__(f"the plugin {plugin!r} returned {directive} from {hook}, where it makes no sense")
+        self.plugin, self.hook, self.directive = plugin, hook, directive
+        self.hint = f"There it may return: {', '.join(allowed)}, or None."
+
+
+class PluginFailed(ProgramError):
+    code = "plugin_failed"
+    hint = "Mend the plugin and send the input again: the turn was stopped, because nothing goes on without it."
+
+    def __init__(self, plugin: str, hook: str, error: str) -> None:
+        super().__init__(f"the plugin {plugin!r} failed in {hook}: {error}")
+        self.plugin, self.hook, self.error = plugin, hook, error
+
+
+class UnsettledInput(ProgramError):
+    code = "unsettled_input"
+    hint = (
+        "Have each plugin return ReplaceInput only while the input is not yet as it should be, or remove one of them."
+    )
+
+    def __init__(self, tool: str, plugins: list[str]) -> None:
+        super().__init__(f"plugins keep replacing each other's input of {tool}: {', '.join(plugins)}")
+        self.tool, self.plugins = tool, plugins
+
+
+class OutcomeUnknown(ProgramError):
+    code = "outcome_unknown"
+    hint = "Find out whether it happened before doing it again."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} was started, and the process died before its result was recorded")
+        self.name = name
+
+
+class Expired(ProgramError):
+    code = "expired"
+
+    def __init__(self, query_id: str) -> None:
+        super().__init__(f"nobody answered {query_id!r} in time")
+        self.query_id = query_id
+
+
+class ChildFailed(ProgramError):
+    code = "child_failed"
+
+    def __init__(self, session_id: str, state: str, error: str) -> None:
+        super().__init__(f"child session {session_id!r} {state}: {error}")
+        self.session_id, self.state, self.error = session_id, state, error
+
+
+class AfterCancel(ProgramError):
+    code = "after_cancel"
+    hint = "A cancelled program may clean up, but it can ask nothing more."
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(f"ctx.{verb} after the session was cancelled")
+
+
+# ---- all of them
+
+
+def leaves(branch: type[EverholdError] = EverholdError) -> list[type[EverholdError]]:
+    """Every error that can be raised, in the order of this page."""
+    below = branch.__subclasses__()
+    return [leaf for child in below for leaf in leaves(child)] if below else [branch]
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says, as text that can be stored: of a group also what is in it."""
+    try:
+        said = str(error)
+    except Exception as other:
+        said = f"what it says cannot be had ({type(other).__name__})"
+    if isinstance(error, BaseExceptionGroup):
+        inner = (f"{type(one).__name__}: {words_of(one)}".removesuffix(": ") for one in error.exceptions)
+        said = f"{said}: {'; '.join(inner)}"
+    return said.encode("utf-8", "backslashreplace").decode()

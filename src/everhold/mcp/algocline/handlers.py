@@ -1,0 +1,296 @@
+"""What the tools for sessions do, in verbs of the runtime.
+
+Rules
+  1. What is asked may be answered by a model only if it is an `llm` question; the others have no name here.
+  2. Answers in one call are all taken or none.
+  3. As names repeat, a name means what it meant when this process last told of the session: an answer that comes twice,
+     or too late, never lands on a question that nobody has seen. The same again returns where the session stands.
+     Where this process has told nothing of the session yet, what is word for word the last answer is that one again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from everhold.archive.archive import version
+from everhold.archive.transfer import pages
+from everhold.core.budget import Budget
+from everhold.core.codec import JSON
+from everhold.core.session import SessionId, State
+from everhold.core.status import Finished, PendingFilter, Status, snapshot
+from everhold.engine import session_view
+from everhold.engine.session_view import finished
+from everhold.errors import (
+    AnswerConflict,
+    BadSetting,
+    EverholdError,
+    NotAllowed,
+    QueryClosed,
+    UnknownProgram,
+    UnknownSession,
+)
+from everhold.mcp import elicitation, handlers, instructions
+from everhold.mcp.algocline import package, render, tools, transcripts
+from everhold.mcp.algocline.answer import answers, is_repeated
+from everhold.mcp.algocline.query_ids import names, names_at, present
+from everhold.mcp.algocline.render import Refused
+from everhold.mcp.progress_notes import Pulse
+from everhold.mcp.runtime_holder import MOST_CODE, House
+from everhold.packages.lua import folder, paths
+from everhold.packages.lua.listing import ours
+from everhold.packages.lua.roots import Roots, roots
+from everhold.packages.program_hosts import PROJECT
+from everhold.ports.program import Call
+from everhold.ports.store import Filter, Record
+from everhold.programs.lua.program import TEXT, LuaProgram
+from everhold.runtime import Runtime
+
+#: Sessions in a list of those that have not ended, the newest.
+LISTED: Final = 100
+_LIVE: Final = (State.RUNNING, State.PAUSED)
+_WAIT: Final = handlers.WAIT
+
+
+class Told:
+    """Which step of each session clients of this process have been told of; of the sessions told of last."""
+
+    MOST: Final = 10_000
+
+    def __init__(self) -> None:
+        self._steps: dict[str, int] = {}
+
+    def of(self, session_id: str) -> int:
+        return self._steps.get(session_id, -1)
+
+    def note(self, session_id: str, step: int) -> None:
+        self._steps.pop(session_id, None)
+        self._steps[session_id] = step
+        if len(self._steps) > self.MOST:
+            del self._steps[next(iter(self._steps))]
+
+
+class Desk:
+    """One call's way to the runtime."""
+
+    def __init__(
+        self, house: House, pulse: Pulse, runtime: Runtime, context: handlers.Context, heard: int = -1
+    ) -> None:
+        self._house, self._runtime, self._context = house, runtime, context
+        self._heard = heard  # the step of the session up to which its client knew it when it called
+        self._common = handlers.Desk(house, pulse, runtime, context)
+        self.telling: dict[str, int] = {}  # which steps of which sessions the result tells of
+
+    # ---- begin
+
+    async def run(self, given: tools.Run) -> str:
+        code = self._code(given.code, given.code_file)
+        ctx = {} if given.ctx is None else given.ctx
+        if not isinstance(ctx, dict):  # a program's ctx is an object to us: unwrap it on its first line
+            code, ctx = f"ctx = ctx.value; {code}", {"value": ctx}
+        found = _roots(given.project_root)
+        call = LuaProgram.text(code, ctx, roots=self._house.folders.all)
+        return await self._begun(call, ctx, "alc_run", None, given.project_root, found)
+
+    def _code(self, code: str | None, file: str | None) -> str:
+        if code is not None and file is not None:
+            raise Refused("Provide either `code` or `code_file`, not both.")
+        if code is None and file is None:
+            raise Refused("Either `code` or `code_file` must be provided.")
+        if file is not None:
+            try:
+                return self._house.text(file)
+            except OSError as error:
+                raise Refused(f"Failed to read {file}: {error.strerror}") from None
+            except NotAllowed as error:
+                raise Refused(f"Failed to read {file}: {error}", error.code, error.hint) from None
+        if len((code or "").encode("utf-8", "surrogatepass")) > MOST_CODE:
+            raise Refused(f"The code is longer than {MOST_CODE} bytes.")
+        return code or ""
+
+    async def advice(self, given: tools.Advice) -> str:
+        ctx = dict(given.opts) if isinstance(given.opts, dict) else {}
+        if given.task is not None:
+            ctx["task"] = given.task
+        found = _roots(given.project_root)
+        program = self._program(given.strategy, found)
+        is_lua = isinstance(program, LuaProgram)
+        call = program(ctx) if is_lua else program(**{name: ctx[name] for name in ctx if name != "budget"})
+        title = instructions.title(given.strategy, ctx)
+        return await self._begun(call, ctx, title, given.strategy, given.project_root, found)
+
+    def _program(self, name: str, found: Roots) -> Any:
+        try:
+            return folder.package(name, found.pinned, self._house.folders.all) or self._house.program(name)
+        except (UnknownProgram, NotAllowed) as error:
+            words = f"Package '{name}' not found. Use alc_pkg_install to install it."
+            raise Refused(words, error.code, _NO_PACKAGE if isinstance(error, NotAllowed) else error.hint) from None
+
+    async def _begun(
+        self, call: Call[Any], ctx: dict[str, Any], title: str, strategy: str | None, project: str | None, found: Roots
+    ) -> str:
+        metadata = {} if strategy is None else {"strategy": strategy}
+        metadata |= {} if paths.log_enabled() else transcripts.UNLOGGED
+        if found.pinned:  # else it finds the same without its project
+            metadata[PROJECT] = str(paths.project_root(project))
+        status = await self._runtime.start(
+            call,
+            title=title,
+            labels=transcripts.LABELS,
+            metadata=metadata,
+            budget=Budget.read(ctx.get("budget")),
+            wait=0,
+        )
+        shown = await self._settled(status, seen=-1)
+        if missing := [f"{root.folder} does not exist" for root in found.all[:-1] if not root.folder.is_dir()]:
+            shown["lib_path_warnings"] = missing
+        return render.compact(shown)
+
+    # ---- answer
+
+    async def continue_(self, given: tools.Continue) -> str:
+        if given.responses is not None:
+            said = given.responses
+            if not said:
+                raise Refused("Empty responses array")
+        elif given.response is not None:
+            said = [tools.Response(given.query_id or "", given.response, given.usage)]
+        else:
+            raise Refused("Either 'response' or 'responses' must be provided")
+        try:
+            return render.compact(await self._answered(given.session_id, said))
+        except UnknownSession as error:
+            raise Refused(f"Continue failed: session '{given.session_id}' not found", error.code, _NOT_FOUND) from None
+        except EverholdError as error:
+            raise Refused(f"Continue failed: {error}", error.code, error.hint) from None
+
+    async def _answered(self, session_id: str, said: list[tools.Response]) -> dict[str, JSON]:
+        record, known = await present(self._runtime.store, session_id)
+        is_behind = self._heard < record.head.n
+        if is_behind or not all(one.query_id in known.open or not one.query_id for one in said):
+            record = await self._runtime.store.load(session_id)
+            known = names(record)
+        if (record.head.ended or self._heard < 0) and is_repeated(known, said):
+            return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
+        if record.head.ended:
+            raise UnknownSession(session_id)
+        taken = answers(known, said, names_at(record, self._heard) if is_behind and self._heard >= 0 else None)
+        if not taken:
+            return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
+        by = elicitation.who(self._context)
+        try:
+            status = await self._runtime.answer_many(session_id, taken, by=by, wait=0)
+        except (AnswerConflict, QueryClosed) as error:  # somebody was quicker
+            words = f"Continue failed: already responded to query_id: {known[error.query_id]}"
+            raise Refused(words, error.code, error.hint) from None
+        return await self._settled(status, seen=record.head.n)
+
+    async def _settled(self, status: Status, *, seen: int) -> dict[str, JSON]:
+        """Wait for what moves by itself; then where the session stands, and its log if it has ended."""
+        standing = await self._common.settled(status, "", seen=seen, wait=_WAIT)
+        status = standing.status
+        record, known = await present(self._runtime.store, status.session_id)
+        warning = transcripts.logged(record) if isinstance(status, Finished) else ""
+        shown = render.told(status, known, option=self._house.option)
+        self.telling[status.session_id] = record.head.n
+        return {**shown, "transcript_warning": warning} if warning else shown
+
+    # ---- look
+
+    async def status(self, given: tools.Status) -> str:
+        try:
+            pending = PendingFilter.read(given.pending_filter, preview_chars=paths.preview_chars())
+        except BadSetting as error:
+            raise Refused(error.reason, error.code) from None
+        if given.session_id is not None:
+            try:
+                record = await self._runtime.store.load(given.session_id)
+            except UnknownSession as error:
+                words = f"session '{given.session_id}' not found (may have completed)"
+                raise Refused(words, error.code, _NOT_FOUND) from None
+            self.telling[record.birth.id] = record.head.n
+            return render.pretty(self._snapshot(record, pending, given.include_history))
+        return await self._listed(pending, given.include_history)
+
+    async def _listed(self, pending: PendingFilter | None, history: bool) -> str:
+        store = self._runtime.store
+        ids: list[SessionId] = [row.birth.id async for row in pages(store, Filter(state=_LIVE))]
+        records = [await store.load(session_id) for session_id in ids[:LISTED]]
+        self.telling = {record.birth.id: record.head.n for record in records} if pending is not None else {}
+        told: dict[str, JSON] = {
+            "active_sessions": len(ids),
+            "sessions": [self._snapshot(record, pending, history) for record in records],
+        }
+        if len(ids) > LISTED:
+            told["truncated"] = True
+        return render.pretty(told) if ids else render.compact(told)
+
+    def _snapshot(self, record: Record, pending: PendingFilter | None, history: bool) -> dict[str, Any]:
+        facts = session_view.facts(record, self._runtime.clock.now(), history=history)
+        strategy = record.birth.metadata.get("strategy") or facts.strategy
+        facts = msgspec.structs.replace(facts, strategy=None if record.birth.program == TEXT else strategy)
+        shown = render.renamed(snapshot(facts, pending), names(record), record.head.metrics.pauses)
+        return {**shown, **render.outcome(finished(record))} if record.head.ended else shown
+
+    # ---- logs
+
+    async def note(self, given: tools.Note) -> str:
+        await self._caught_up()
+        return render.compact(transcripts.noted(given.session_id, given.content, given.title))
+
+    async def log_view(self, given: tools.LogView) -> str:
+        await self._caught_up()
+        if given.session_id is not None:
+            return transcripts.shown(given.session_id, given.max_chars)
+        return render.compact(transcripts.listed(given.limit))
+
+    async def stats(self, given: tools.Stats) -> str:
+        await self._caught_up()
+        return render.compact(transcripts.stats(given.strategy, given.days))
+
+    async def _caught_up(self) -> None:
+        await transcripts.caught_up(self._runtime.store, self._runtime.clock.now())
+
+    # ---- the house
+
+    async def info(self, given: tools.Nothing) -> str:
+        where, source = paths.log_dir()
+        packages = paths.home().packages
+        told: dict[str, JSON] = {
+            "version": version(),
+            "preset_catalog_version": _PRESETS,
+            "log_dir": {"resolved": None if where is None else str(where), "source": _SOURCES.get(source, source)},
+            "log_enabled": paths.log_enabled(),
+            "tracing": "stderr only",
+            "search_paths": search_paths(_roots(None)),
+        }
+        if packages.is_dir():
+            told["packages_dir"] = str(packages)
+        return render.pretty(told)
+
+
+_PRESETS: Final = "preset-catalog@2026-04-23"
+_NOT_FOUND: Final = "alc_status lists the sessions that have not ended."
+_NO_PACKAGE: Final = "alc_pkg_list lists the packages; a path is not a name."
+_SOURCES: Final = {"home": "~/.algocline/logs", "cwd": "current_dir", "none": "none (stderr only)"}
+
+
+def search_paths(found: Roots) -> list[JSON]:
+    """Where packages are looked for, in this order."""
+    rows = [
+        *((root.folder, "project") for root in found.pinned),
+        *package.near(),
+        *((root.folder, "env") for root in found.path),
+        (found.home.folder, "default"),
+    ]
+    if ours()[0] != found.home.folder:
+        rows.append(ours())
+    return [{"path": str(path), "source": source} for path, source in rows]
+
+
+def _roots(project: str | None) -> Roots:
+    try:
+        return roots(project)
+    except EverholdError as error:
+        raise Refused.of(error) from None

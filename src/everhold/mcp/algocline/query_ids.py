@@ -1,0 +1,141 @@
+"""Query ids as algocline has them, and the queries they mean.
+
+Ours never repeat within a session. There, one question is always `q-0`, a batch `q-0`, `q-1`, …, and the k-th question
+of the v-th program of a fork `f-v-k`. Both can be computed from the journal, so nothing is stored and nothing is lost.
+
+Rules
+  1. A question gets the smallest `q-N` that no open question has; of Lua programs, those of a fork's children get
+     `f-v-k`. A name is unique among the open questions, and stays while its question is open.
+  2. A name means the open question that has it. One of our own ids means its question, unless it has been a name.
+  3. What a name meant at an earlier step is known, too: it means to whoever uses it what it meant when they heard it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import count
+
+import msgspec
+
+from everhold.core.journal import Delivery, open_queries
+from everhold.core.query import Answer, Kind, Query, number
+from everhold.packages.program_hosts import is_lua
+from everhold.ports.store import Record, Store
+
+
+class Names:
+    """The names of the questions to models that a journal holds."""
+
+    def __init__(self, deliveries: Iterable[Delivery], *, lua: bool, kept: Iterable[Answer] = ()) -> None:
+        self.all: dict[int, str] = {}
+        self.open: dict[str, int] = {}
+        self.answered: dict[str, Answer] = {}  # what was last answered under each name
+        self.latest: list[str] = []  # names of what was answered last
+        self.said: dict[int, Answer] = {}  # every answer, by the number of its question
+        self._since: dict[int, int] = {}  # the delivery in which each was asked
+        self._places = _Places()
+        self._lua = lua
+        for delivery in deliveries:
+            self._fold(delivery)
+        self._close(kept)
+
+    def __getitem__(self, query_id: str) -> str:
+        """The name of one of our ids; the id itself if it has none."""
+        q = number(query_id)
+        return query_id if q is None else self.all.get(q, query_id)
+
+    def meant(self, name: str) -> int | None:
+        """The open question of this name, or with this id of ours."""
+        if name in self.open or name in self.answered:
+            return self.open.get(name)
+        q = number(name)
+        return q if q in self.open.values() else None
+
+    def is_of_now(self, answer: Answer) -> bool:
+        """Whether what was answered was asked together with something that is still open."""
+        return self._since[answer.q] in {self._since[q] for q in self.open.values()}
+
+    def _fold(self, delivery: Delivery) -> None:
+        self._close(delivery.answers)
+        notes = delivery.notes
+        if notes is not None:
+            for q in notes.withdrawn:
+                self.open.pop(self.all.get(q, ""), None)
+            if notes.outcome is not None:
+                self.open.clear()
+        for query in delivery.asked:
+            self._ask(query, delivery.n)
+
+    def _close(self, answers: Iterable[Answer]) -> None:
+        closed = [answer for answer in answers if answer.q in self.all]
+        for answer in closed:
+            name = self.all[answer.q]
+            self.open.pop(name, None)
+            self.answered[name] = self.said[answer.q] = answer
+        if closed:
+            self.latest = [self.all[answer.q] for answer in closed]
+
+    def _ask(self, query: Query, n: int) -> None:
+        strand = query.key.rpartition(":")[0]
+        place = self._places.seen(strand, n) if self._lua and "." in strand else ""
+        if query.kind is not Kind.LLM:
+            return
+        if query.q not in self.all:
+            self._since[query.q] = n
+            self.all[query.q] = f"f-{place}-{self._places.asked(strand)}" if place else self._free()
+        self.open[self.all[query.q]] = query.q
+
+    def _free(self) -> str:
+        return next(name for name in map("q-{}".format, count()) if name not in self.open)
+
+
+class _Places:
+    """Which child of its fork each strand of a Lua program is: children of one fork are first heard of together."""
+
+    def __init__(self) -> None:
+        self._forks: dict[str, tuple[int, int]] = {}  # strand -> delivery in which it forked last, its first child then
+        self._places: dict[str, str] = {}
+        self._asked: dict[str, int] = {}
+
+    def seen(self, strand: str, n: int) -> str:
+        if strand not in self._places:
+            parent, _, child = strand.rpartition(".")
+            begun, first = self._forks.get(parent, (n, 0))
+            if begun != n:
+                first = int(child)
+            self._forks[parent] = (n, first)
+            above = f"{self.seen(parent, n)}-" if "." in parent else ""
+            self._places[strand] = f"{above}{int(child) - first}"
+        return self._places[strand]
+
+    def asked(self, strand: str) -> int:
+        """How many questions it has asked before."""
+        before = self._asked.get(strand, 0)
+        self._asked[strand] = before + 1
+        return before
+
+
+def names(record: Record) -> Names:
+    """The names in a session, from its whole journal."""
+    kept = [msgspec.convert(letter.body, Answer) for letter in record.letters if letter.kind == "answer"]
+    return Names(record.deliveries, lua=is_lua(record.birth.program), kept=kept)
+
+
+def names_at(record: Record, step: int) -> Names:
+    """The names as they were at a step."""
+    then = [delivery for delivery in record.deliveries if delivery.n <= step]
+    return Names(then, lua=is_lua(record.birth.program))
+
+
+async def present(store: Store, session_id: str) -> tuple[Record, Names]:
+    """A session and the names of its open questions; the whole journal is read only if that is needed to know them."""
+    record = await store.load(session_id, since=-1)
+    if record.head.ended or record.letters or not _asked_together(record):
+        record = await store.load(session_id)
+    return record, names(record)
+
+
+def _asked_together(record: Record) -> bool:
+    """Whether all that is open was asked in the last step, by the program itself."""
+    opened = open_queries(record.deliveries).values()
+    return all(entry.n == record.head.n and "." not in entry.query.key.rpartition(":")[0] for entry in opened)

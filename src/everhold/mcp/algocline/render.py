@@ -1,0 +1,106 @@
+"""Statuses, snapshots and refusals as algocline writes them.
+
+Rules
+  1. Every result is one text: a JSON document with its keys in ascending order. A refusal is a plain sentence.
+  2. The keys are algocline's. Added are `stats` of a session that failed, and `result` or `error` in the snapshot of
+     one that has ended. What it has no word for (a session that waits for a person or a timer) is told as the default
+     profile tells it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Status
+from everhold.errors import EverholdError
+from everhold.mcp import render
+from everhold.mcp.algocline.query_ids import Names
+from everhold.wire import dumps, query_json
+
+
+class Refused(Exception):
+    """What a tool says instead of a result, in algocline's words; `code` is that of the error of ours it stands for."""
+
+    def __init__(self, text: str, code: str = "bad_request", hint: str = "") -> None:
+        super().__init__(text)
+        self.code, self.hint = code, hint
+
+    @classmethod
+    def of(cls, error: EverholdError) -> Refused:
+        return cls(str(error), error.code, error.hint)
+
+
+def told(status: Status, names: Names, *, option: str = "") -> dict[str, JSON]:
+    """A status, as alc_run, alc_advice and alc_continue return it."""
+    match status:
+        case Accepted(_, remaining) if remaining:
+            return {"status": "accepted", "remaining": remaining}
+        case Paused() if asked := render.questions(status):
+            return _asked(status.session_id, asked, names)
+        case Finished():
+            return _ended(status)
+    shown = render.told(status, option=option)
+    shown["next"] = _following(status.session_id, shown.get("for_people", ()))
+    return shown
+
+
+def _following(session_id: str, people: Sequence[Mapping[str, JSON]]) -> str:
+    look = f"call alc_status with session_id {session_id!r} to see how it goes on"
+    if not people:
+        return f"The session waits for something else than you; {look}."
+    typed = "; ".join(str(one["command"]) for one in people)
+    return f"Only a person can answer this, you cannot: tell the user to type `{typed}`, then {look}."
+
+
+def _asked(session_id: str, asked: tuple[OpenQuery, ...], names: Names) -> dict[str, JSON]:
+    shown: dict[str, JSON] = {"status": "needs_response", "session_id": session_id}
+    if len(asked) == 1:
+        return {**shown, "query_id": names[asked[0].id], **query_json(asked[0])}
+    return {**shown, "queries": [{"id": names[query.id], **query_json(query)} for query in asked]}
+
+
+def _ended(status: Finished) -> dict[str, JSON]:
+    match status.outcome:
+        case Returned(value):
+            return {"status": "completed", "result": value, "stats": stats(status)}
+        case Raised(error):
+            return {"status": "error", "error": error, "stats": stats(status)}
+        case _:
+            return {"status": "cancelled", "stats": stats(status)}
+
+
+def stats(status: Finished) -> dict[str, Any]:
+    """What a session cost. A round is a pause that was answered: what a program asks the store is none."""
+    auto = status.metrics["auto"]
+    return {**status.metrics, "auto": {**auto, "rounds": auto["pauses"]}}
+
+
+def outcome(status: Finished) -> dict[str, JSON]:
+    """How a session ended, for its snapshot."""
+    told = _ended(status)
+    return {key: told[key] for key in ("result", "error", "stats") if key in told}
+
+
+def renamed(snapshot: dict[str, Any], names: Names, pauses: int) -> dict[str, Any]:
+    """A snapshot with algocline's query ids in place of ours, and its rounds."""
+    metrics = snapshot["metrics"]
+    metrics["rounds"] = pauses - bool(names.open)
+    current = metrics["tokens"]["current_query"]
+    for part in (*snapshot.get("pending", ()), *metrics.get("conversation_history", ()), current or {}):
+        if "query_id" in part:
+            part["query_id"] = names[part["query_id"]]
+    return snapshot
+
+
+def pretty(value: JSON) -> str:
+    """JSON for people: two spaces, sorted keys."""
+    return json.dumps(msgspec.to_builtins(value), indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def compact(value: Mapping[str, JSON]) -> str:
+    return dumps(value)

@@ -1,0 +1,117 @@
+"""The protocol of the profile: tools and resources; no prompts, no structured results."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from everhold.archive.archive import version
+from everhold.errors import EverholdError
+from everhold.mcp import sdk
+from everhold.mcp.algocline import package, render, resource
+from everhold.mcp.algocline.handlers import Desk, Told
+from everhold.mcp.algocline.render import Refused
+from everhold.mcp.algocline.tools import BY_NAME, TOOLS, Tool, described, taken
+from everhold.mcp.progress_notes import Pulse
+from everhold.mcp.runtime_holder import House
+from everhold.mcp.server import Context, Front
+from everhold.packages.lua.paths import unheeded
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+log = logging.getLogger("everhold")
+
+INSTRUCTIONS: Final = (
+    "Runs reasoning strategies that pause wherever they need a model, and you are that model. alc_advice applies a"
+    " strategy to a task, alc_run runs Lua code; both return status needs_response with prompts. Answer each prompt"
+    " honestly and on its own, send the answers with alc_continue, and repeat until status is completed; then report"
+    " `result`.\n\n"
+    'Sessions are kept on disk and survive restarts: alc_status lists those that wait, with pending_filter "full" it'
+    " shows their prompts again. alc_log_view, alc_note and alc_stats look at sessions that have ended."
+    " alc_pkg_list, alc_pkg_install, alc_pkg_link, alc_pkg_unlink, alc_pkg_remove, alc_pkg_repair, alc_pkg_doctor and"
+    " alc_pkg_scaffold manage packages; alc_init, alc_update and alc_migrate a project's alc.toml and alc.lock;"
+    " alc_info says where everything is."
+)
+
+
+class AlcFront(Front):
+    """What a server of the profile does with the requests of its clients."""
+
+    def __init__(self, house: House, pulse: Pulse) -> None:
+        super().__init__(house, pulse)
+        self._told = Told()
+        self._shelf = resource.Shelf(house)
+
+    async def open(self) -> None:
+        for words in unheeded():
+            log.warning("%s", words)
+        await super().open()
+
+    def server(self, *, web: bool = True) -> Server[Any]:
+        return sdk.server(web=web)(
+            "everhold",
+            version=version(),
+            title="everhold, as algocline",
+            instructions=INSTRUCTIONS,
+            on_list_tools=self.tools,
+            on_call_tool=self.call,
+            on_list_resources=self.resources,
+            on_list_resource_templates=self.templates,
+            on_read_resource=self.resource,
+        )
+
+    # ---- tools
+
+    async def tools(self, context: Context, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[described(tool) for tool in TOOLS])
+
+    async def call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        tool = BY_NAME.get(params.name)
+        if tool is None:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name!r}")
+        given = taken(tool, params.arguments)
+        heard = self._told.of(getattr(given, "session_id", None) or "")  # before anything else is told
+        try:
+            text, telling = await self._finished(self._done(context, tool, given, heard))
+        except Refused as error:
+            return _refused(error)
+        except EverholdError as error:
+            return _refused(Refused.of(error))
+        except Exception as error:
+            log.exception("the tool %s failed", tool.name)
+            return _refused(Refused(f"{type(error).__name__}: {error}"[:2000], "internal"))
+        for session_id, step in telling.items():  # nobody cut the call off: the client hears of it
+            self._told.note(session_id, step)
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
+
+    async def _done(self, context: Context, tool: Tool, given: Any, heard: int) -> tuple[str, dict[str, int]]:
+        if package.knows(tool.verb):
+            return render.compact(await package.done(tool.verb, given)), {}
+        desk = Desk(self.house, self.pulse, await self.house.runtime(), context, heard)
+        verb = "continue_" if tool.verb == "continue" else tool.verb
+        return await getattr(desk, verb)(given), desk.telling
+
+    # ---- resources
+
+    async def resources(self, context: Context, params: Any) -> types.ListResourcesResult:
+        return types.ListResourcesResult(resources=resource.resources())
+
+    async def templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=resource.templates())
+
+    async def resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        text, mime = await self._shelf.read(uri)
+        page = types.TextResourceContents(uri=uri, mime_type=mime, text=text)
+        return types.ReadResourceResult(contents=[page])
+
+
+def _refused(error: Refused) -> types.CallToolResult:
+    """A plain sentence; its code and its hint are beside it, for those who look."""
+    meta = {"everhold/code": error.code} | ({"everhold/hint": error.hint} if error.hint else {})
+    words = types.TextContent(type="text", text=str(error))
+    return types.CallToolResult(content=[words], is_error=True, _meta=meta)

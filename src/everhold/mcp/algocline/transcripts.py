@@ -1,0 +1,261 @@
+"""Transcripts in files, as algocline keeps them, also those that it left.
+
+    <session>.json        session_id, strategy, task_hint, stats, transcript, and notes that were added
+    <session>.meta.json   what a list shows of it
+
+Rules
+  1. A transcript is written when its session has ended, if a model was asked anything. Sessions that ended unseen (at
+     another front, or as the server died) are caught up with when logs are looked at; a log that somebody deleted
+     stays deleted, and a session that was begun with logs switched off never gets one.
+  2. Files are written whole, readable by nobody else. Keys that we do not know are kept.
+  3. Whatever cannot be read is left out of lists, and left as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from everhold.archive.transfer import pages
+from everhold.core.codec import JSON
+from everhold.core.session import ENDED
+from everhold.engine import session_view
+from everhold.engine.session_view import finished
+from everhold.errors import EverholdError
+from everhold.mcp.algocline.query_ids import names
+from everhold.mcp.algocline.render import Refused, pretty
+from everhold.mcp.algocline.render import stats as stats_of
+from everhold.packages.lua.atomic_file import locked, write
+from everhold.packages.lua.paths import log_dir, log_enabled
+from everhold.ports.store import Filter, Record, Store
+from everhold.wire import dumps
+
+#: The label of sessions that were begun through this profile.
+LABELS: Final = {"profile": "algocline"}
+#: Among the metadata of those that were begun while there were to be no logs.
+UNLOGGED: Final = {"log": "off"}
+#: Where it is noted up to when all sessions that have ended have their log.
+MARK: Final = ".everhold-logged"
+LOCK: Final = ".everhold-notes.lock"
+HINT: Final = 100  # bytes of the first prompt in a list
+LISTED: Final = 50
+SHOWN: Final = 100_000
+
+_SUMS: Final = ("elapsed_ms", "llm_calls", "rounds")
+_CHARS: Final = ("total_prompt_chars", "total_response_chars")
+_TOKENS: Final = ("prompt_tokens", "response_tokens", "total_tokens")
+
+
+def folder() -> Path:
+    """The folder of logs; raises `Refused` if there can be none."""
+    found = log_dir()[0]
+    if found is None:
+        raise Refused("File logging is not available (no writable log directory)", "bad_setting")
+    return found
+
+
+# ---- writing
+
+
+def logged(record: Record) -> str:
+    """Write the transcript of a session that has ended; returns what went wrong, if anything did."""
+    birth = record.birth
+    if not log_enabled() or not birth.labels.items() >= LABELS.items() or birth.metadata.items() >= UNLOGGED.items():
+        return ""
+    try:
+        _log(folder(), record)
+    except (EverholdError, Refused) as error:
+        return str(error)
+    return ""
+
+
+def _log(into: Path, record: Record) -> None:
+    session_id, known = record.birth.id, names(record)
+    transcript = [{**said, "query_id": known[said["query_id"]]} for said in session_view.transcript(record.deliveries)]
+    if not transcript or (into / f"{session_id}.json").exists():
+        return
+    doc = {
+        "session_id": session_id,
+        "strategy": record.birth.metadata.get("strategy"),
+        "task_hint": _hint(transcript[0]["prompt"]),
+        "stats": stats_of(finished(record))["auto"],
+        "transcript": transcript,
+    }
+    write(into / f"{session_id}.meta.json", dumps(_meta(doc)))
+    write(into / f"{session_id}.json", pretty(doc))
+
+
+def _hint(prompt: str) -> str:
+    words = prompt.encode()
+    return prompt if len(words) <= HINT else words[:HINT].decode(errors="ignore") + "..."
+
+
+def _meta(doc: dict[str, Any]) -> dict[str, JSON]:
+    stats = doc["stats"] if isinstance(doc.get("stats"), dict) else {}
+    return {
+        "session_id": doc.get("session_id", "unknown"),
+        "strategy": doc.get("strategy"),
+        "task_hint": doc.get("task_hint"),
+        **{key: stats.get(key) for key in (*_SUMS, *_CHARS, *_TOKENS)},
+        "notes_count": len(doc["notes"]) if isinstance(doc.get("notes"), list) else 0,
+    }
+
+
+async def caught_up(store: Store, now: float) -> None:
+    """Write the transcripts that are missing of sessions that ended since this was last done."""
+    into = log_dir()[0]
+    if into is None or not log_enabled():
+        return
+    mark = into / MARK
+    try:
+        since = float(mark.read_text())
+    except (OSError, ValueError):
+        since = 0.0
+    wanted = Filter(state=tuple(sorted(ENDED)), labels=LABELS, newer_than=since)
+    async for row in pages(store, wanted):
+        if not (into / f"{row.birth.id}.json").exists():
+            logged(await store.load(row.birth.id))
+    if into.is_dir():
+        write(mark, repr(now))
+
+
+# ---- notes
+
+
+def noted(session_id: str, content: str, title: str | None) -> dict[str, JSON]:
+    """Add a note to a log."""
+    into = folder()
+    file = _file(into, session_id)
+    with locked(into / LOCK):
+        doc = _doc(file)
+        notes = doc.setdefault("notes", [])
+        if not isinstance(notes, list):
+            raise Refused("'notes' field is not an array", "bad_package_file")
+        notes.append({"timestamp": int(time.time()), "title": title, "content": content})
+        write(file, pretty(doc))
+        meta = file.with_suffix(".meta.json")
+        kept = _read(meta)
+        write(meta, dumps(_meta(doc) if kept is None else {**kept, "notes_count": len(notes)}))
+    return {"session_id": session_id, "notes_count": len(notes)}
+
+
+# ---- looking
+
+
+def listed(limit: int | None) -> dict[str, JSON]:
+    """The newest logs."""
+    found = sorted(_logs(), key=lambda one: (-one[0], one[1].name))
+    metas = (_summary(file) for _, file in found)
+    shown = [meta for meta in metas if meta is not None]
+    return {"sessions": [*shown[: LISTED if limit is None else limit]]}
+
+
+def shown(session_id: str, most: int | None) -> str:
+    """One log as it stands in its file; of one that is too long the oldest rounds are left out."""
+    file = _file(folder(), session_id)
+    most = SHOWN if most is None else most
+    doc = _doc(file)
+    raw = file.read_text(encoding="utf-8")
+    rounds = doc.get("transcript")
+    if not most or len(raw.encode()) <= most or not isinstance(rounds, list) or not rounds:
+        return raw
+    few, many = 0, len(rounds)  # how many of the newest fit
+    while few < many:
+        middle = (few + many + 1) // 2
+        few, many = (middle, many) if len(_cut(doc, rounds, middle).encode()) <= most else (few, middle - 1)
+    return _cut(doc, rounds, few)
+
+
+def _cut(doc: dict[str, Any], rounds: list[Any], kept: int) -> str:
+    newest = rounds[len(rounds) - kept :]
+    facts = {"truncated": True, "original_rounds": len(rounds), "returned_rounds": kept}
+    return pretty({**doc, "transcript": newest, **facts})
+
+
+def stats(strategy: str | None, days: int | None) -> dict[str, JSON]:
+    """What the logged sessions cost, by strategy."""
+    begin = 0.0 if days is None else time.time() - days * 86_400
+    found: dict[str, list[dict[str, Any]]] = {}
+    for at, file in _logs():
+        meta = _summary(file) if at >= begin else None
+        if meta is not None:
+            name = meta.get("strategy")
+            found.setdefault(name if isinstance(name, str) else "unknown", []).append(meta)
+    if strategy is not None:
+        found = {name: metas for name, metas in found.items() if name == strategy}
+    return {
+        "total_sessions": sum(map(len, found.values())),
+        "strategies": {name: _added(metas) for name, metas in sorted(found.items())},
+        "card_sinks": [],
+    }
+
+
+def _added(metas: list[dict[str, Any]]) -> dict[str, JSON]:
+    many = len(metas)
+    told: dict[str, JSON] = {"count": many}
+    for key in _SUMS:
+        told[f"avg_{key}"] = (sum(_whole(meta.get(key)) for meta in metas) + many // 2) // many
+    for key in _CHARS:
+        told[key] = sum(_whole(meta.get(key)) for meta in metas)
+    for key in _TOKENS:
+        told[f"total_{key}".replace("total_total", "total")] = sum(_tokens(meta.get(key)) for meta in metas)
+    return told
+
+
+def _whole(value: Any) -> int:
+    return value if type(value) is int and value >= 0 else 0
+
+
+def _tokens(value: Any) -> int:
+    return _whole(value.get("tokens") if isinstance(value, dict) else value)
+
+
+# ---- files
+
+
+def _logs() -> Iterator[tuple[float, Path]]:
+    """Every log with the time it was last written."""
+    into = log_dir()[0]
+    for file in into.glob("*.json") if into is not None else ():
+        if not file.name.endswith(".meta.json") and not file.name.startswith("."):
+            try:
+                yield file.stat().st_mtime, file
+            except OSError:  # deleted meanwhile
+                continue
+
+
+def _file(into: Path, session_id: str) -> Path:
+    file = into / f"{session_id}.json"
+    if set(session_id) & set("/\\\0") or ".." in session_id or not file.is_file():
+        raise Refused(f"Log file not found for session '{session_id}'", "unknown_session")
+    return file
+
+
+def _doc(file: Path) -> dict[str, Any]:
+    try:
+        doc = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Refused(f"Failed to read log: {error.strerror}", "store_unavailable") from None
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"Failed to parse log: {error}", "bad_package_file") from None
+    if not isinstance(doc, dict):
+        raise Refused("Log file is not a JSON object", "bad_package_file")
+    return doc
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        return _doc(file)
+    except Refused:
+        return None
+
+
+def _summary(file: Path) -> dict[str, Any] | None:
+    meta = _read(file.with_suffix(".meta.json"))
+    if meta is not None:
+        return meta
+    doc = _read(file)
+    return None if doc is None else _meta(doc)

@@ -1,0 +1,392 @@
+"""What each tool does, in verbs of the runtime.
+
+Rules
+  1. A tool answers `llm` questions only. Which kind a question has is looked up before anything is handed on; an id
+     means the same question for ever, so nobody can slip another under it.
+  2. A fork through a tool shares nothing that a person decided: what was approved once is not approved twice.
+  3. A call waits at most its `wait` seconds for what it cannot hurry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, Final
+
+import msgspec
+from mcp.server.context import ServerRequestContext
+
+from everhold.core.codec import JSON, same
+from everhold.core.journal import Delivery, open_queries, restart_of
+from everhold.core.query import Kind, Query, Usage, number
+from everhold.core.status import Accepted, OpenQuery, Paused, Running, Status
+from everhold.errors import (
+    AnswerConflict,
+    AnswerFailed,
+    BadRequest,
+    ManyOpenQueries,
+    NoOpenQuery,
+    NotAllowed,
+    StateError,
+    UsageError,
+)
+from everhold.mcp import child_sessions, elicitation, instructions, multi_round, render
+from everhold.mcp.progress_notes import Pulse, Teller
+from everhold.mcp.runtime_holder import House
+from everhold.mcp.tools import Again, Answers, Cancel, Catalog, Fork, Listing, Look, One, Run, Said
+from everhold.ports.answer import Said as Counted
+from everhold.ports.store import Record
+from everhold.runtime import Runtime
+from everhold.wire import dumps
+
+#: Seconds a call waits unless it says otherwise.
+WAIT: Final = 30.0
+#: Seconds between two looks at a session that waits for a person, or for a child.
+POLL: Final = 0.25
+#: Steps in a list of steps, the newest.
+STEPS: Final = 50
+#: Characters of a prompt or an answer in a list of steps.
+PREVIEW: Final = 200
+_ID: Final = re.compile(r"s-[0-9a-f]{16}-[0-9a-f]{24}")
+
+Context = ServerRequestContext[Any, Any]
+
+
+class Standing(msgspec.Struct):
+    """Where a session stands, and what else the result says of it."""
+
+    status: Status
+    title: str = ""
+    extra: dict[str, JSON] = {}
+    notes: dict[str, str] = {}  # why an answer of the client's model was refused, by query id
+    parent: str | None = None  # the session that waits for its end
+    asked: bool = False  # whether the person here was asked, and did not answer
+
+
+class Desk:
+    """One call's way to the runtime."""
+
+    def __init__(self, house: House, pulse: Pulse, runtime: Runtime, context: Context) -> None:
+        self._house, self._pulse, self._runtime, self._context = house, pulse, runtime, context
+
+    # ---- run and answer
+
+    async def run(self, given: Run) -> Standing:
+        call, title = self._called(given)
+        budget = (
+            None
+            if given.budget is None
+            else {k: v for k, v in msgspec.structs.asdict(given.budget).items() if v is not None}
+        )
+        title = given.title or title
+        status = await self._runtime.start(
+            call, key=given.key, title=title, budget=budget or None, wait=0, again=given.again
+        )
+        title = (await self._runtime.store.load(status.session_id, since=-1)).birth.title if given.key else title
+        extra: dict[str, JSON] = {}
+        estimate = instructions.estimate(call.program, call.args)
+        if estimate is not None:
+            extra["estimate"] = estimate
+        return await self.settled(status, title, wait=given.wait, extra=extra, ref=call.program.ref)
+
+    def _called(self, given: Run) -> tuple[Any, str]:
+        """The call that is meant, and a title for it."""
+        if sum(one is not None for one in (given.program, given.code, given.code_file)) != 1:
+            raise BadRequest("run", "give exactly one of program, code and code_file")
+        args = given.args or {}
+        if given.program is None:
+            call = self._house.code(given.code, given.code_file, args)
+        else:
+            call = self._house.program(given.program)(**args)
+        return call, instructions.title(given.program or given.code_file or "code", args)
+
+    async def answer(self, given: Answers) -> Standing:
+        session_id = await self._meant(given.session_id)
+        record = await self._runtime.store.load(session_id, since=-1)
+        answers = await self._allowed(record, given.answers)
+        by = elicitation.who(self._context)
+        status = await self._runtime.answer_many(session_id, answers, by=by, wait=0)
+        return await self._gone_on(record, status, given.wait)
+
+    async def _gone_on(self, record: Record, status: Status, wait: float | None) -> Standing:
+        birth = record.birth
+        standing = await self.settled(status, birth.title, seen=record.head.n, wait=wait, ref=birth.program)
+        standing.parent = birth.parent
+        return standing
+
+    async def _allowed(self, record: Record, said: list[Said]) -> dict[str, Any]:
+        """The answers by query id; raises `NotAllowed` for what a model may not answer."""
+        session_id = record.birth.id
+        asked = {q: entry.query for q, entry in open_queries(record.deliveries).items()}
+        if not said:
+            raise BadRequest("answer", "answers is empty")
+        found: dict[str, Any] = {}
+        for one in said:
+            query_id = one.query_id or self._sole(record, asked)
+            q = number(query_id)
+            if q is not None and q not in asked:
+                asked |= _asked((await self._runtime.store.load(session_id)).deliveries)
+            if q in asked:
+                self._refuse_other(session_id, asked[q])
+            value = _value(one)
+            if query_id in found and not _same(found[query_id], value):
+                raise AnswerConflict(session_id, query_id, at_once=True)
+            found[query_id] = value
+        return found
+
+    def _sole(self, record: Record, asked: dict[int, Query]) -> str:
+        """The one open question for a model."""
+        ids = [query.id for query in asked.values() if query.kind is Kind.LLM]
+        if len(ids) == 1:
+            return ids[0]
+        if ids:
+            raise ManyOpenQueries(record.birth.id, [*ids])
+        for query in asked.values():
+            self._refuse_other(record.birth.id, query)
+        raise NoOpenQuery(record.birth.id, record.head.state)
+
+    def _refuse_other(self, session_id: str, query: Query) -> None:
+        if query.kind is not Kind.LLM:
+            command = render.command(OpenQuery(session_id, query, 0), self._house.option)
+            raise NotAllowed(
+                f"{query.id} of session {session_id} is of the kind {query.kind}: a tool cannot answer it",
+                f"A person answers it: `{command}`, or at this client with the tool `ask_person`.",
+            )
+
+    # ---- look
+
+    async def status(self, given: Look) -> Standing:
+        session_id = await self._meant(given.session_id)
+        status = await self._runtime.status(session_id)
+        record = await self._runtime.store.load(session_id, since=-1)
+        if given.wait:
+            status = await self._runtime.wait(session_id, 0)  # a model of this process takes what another left open
+            status = await self._patient(status, given.wait)
+            status = (await self.settled(status, "", seen=record.head.n, wait=given.wait)).status
+        ref = record.birth.program
+        extra: dict[str, JSON] = {"program": ref, "steps": record.head.n + 1, **render.of_code(ref, status)}
+        shown = await self._runtime.snapshot(session_id)
+        extra["metrics"] = shown["metrics"]
+        if given.steps:
+            extra["journal"] = _steps((await self._runtime.store.load(session_id)).deliveries)
+        return Standing(status, record.birth.title, extra, parent=record.birth.parent)
+
+    async def sessions(self, given: Listing) -> dict[str, JSON]:
+        after = None if given.after is None else await self._meant(given.after)
+        listed = await self._runtime.sessions(state=given.state, limit=given.limit, after=after)
+        rows: list[JSON] = [
+            {
+                "session_id": one.session_id,
+                "title": one.title,
+                "state": str(one.state),
+                "program": one.program.replace("\\", "/").rpartition("/")[2],
+                "key": one.key,
+                "steps": one.steps + 1,
+                "updated_at": int(one.updated_at * 1000),
+            }
+            | ({"parent": one.parent} if one.parent else {})
+            for one in listed
+        ]
+        told: dict[str, JSON] = {"database": self._runtime.database, "sessions": rows}
+        if len(rows) == given.limit:
+            only = f"state {given.state!r} and " if given.state else ""
+            told["next"] = f"For more, call the everhold tool `sessions` with {only}after {listed[-1].session_id!r}."
+        return told
+
+    async def explain(self, given: One) -> dict[str, JSON]:
+        told = await self._runtime.explain(await self._meant(given.session_id))
+        return {
+            "session_id": told.session_id,
+            "state": str(told.state),
+            "because": [*told.because],
+            "moves": [render.move(words, self._house.option) for words in told.moves],
+        }
+
+    async def strategies(self, given: Catalog) -> dict[str, JSON]:
+        if given.name is not None:
+            return instructions.described(self._house.program(given.name))
+        return instructions.listed(self._house.catalog())
+
+    # ---- change
+
+    async def cancel(self, given: Cancel) -> Standing:
+        session_id = await self._meant(given.session_id)
+        title = (await self._runtime.store.load(session_id, since=-1)).birth.title
+        return Standing(await self._runtime.cancel(session_id, given.reason or ""), title)
+
+    async def retry(self, given: Again) -> Standing:
+        session_id = await self._meant(given.session_id)
+        record = await self._runtime.store.load(session_id, since=-1)
+        return await self._gone_on(record, await self._runtime.retry(session_id, wait=0), given.wait)
+
+    async def fork(self, given: Fork) -> Standing:
+        session_id = await self._meant(given.session_id)
+        record = await self._runtime.store.load(session_id)
+        if (given.answer is not msgspec.UNSET or given.query_id is not None) and given.at is None:
+            raise BadRequest("fork", "to replace an answer, say at which step it was given: at")
+        await self._refuse_decided(record, given)
+        more: dict[str, Any] = {} if given.answer is msgspec.UNSET else {"answer": given.answer}
+        status = await self._runtime.fork(
+            session_id, at=given.at, query_id=given.query_id, title=given.title or "", wait=0, **more
+        )
+        return await self.settled(status, given.title or record.birth.title, seen=record.head.n, wait=given.wait)
+
+    async def _refuse_decided(self, record: Record, given: Fork) -> None:
+        """Refuse to carry, or to replace, what somebody else than a model said."""
+        last = record.head.n if given.at is None else given.at
+        for delivery, _, entry in child_sessions.answered(record.deliveries):
+            if delivery.n > last:
+                break
+            query = entry.query
+            replaced = delivery.n == last and given.answer is not msgspec.UNSET
+            is_other = replaced and query.kind is not Kind.LLM
+            if is_other or await child_sessions.is_decided(self._runtime.store, record.birth, entry):
+                inside = " in which a person decided" if query.kind is Kind.SESSION and not is_other else ""
+                raise NotAllowed(
+                    f"step {delivery.n} holds an answer to {query.id}, a question of the kind {query.kind}{inside}:"
+                    " a tool cannot carry it into another session",
+                    f"Fork before it (at: {delivery.n - 1}, without an answer), or a person types:"
+                    f" `everhold fork {record.birth.id} --at {last}{self._house.option}`.",
+                )
+
+    async def ask_person(self, given: One) -> Standing:
+        session_id = await self._meant(given.session_id)
+        title = (await self._runtime.store.load(session_id, since=-1)).birth.title
+        return Standing(await self._runtime.status(session_id), title, asked=True)
+
+    # ---- what was asked for
+
+    async def heard(self, back: multi_round.Back) -> Standing:
+        """Take what came back to what was asked, and say where the session stands."""
+        put = back.put
+        record = await self._runtime.store.load(put.session_id, since=-1)
+        standing = Standing(await self._runtime.status(put.session_id), record.birth.title)
+        for query in (*render.questions(standing.status), *render.others(standing.status)):
+            if query.id in put.query_ids:
+                await self.said(standing, query, multi_round.answered(query, back.responses.get(query.id)))
+        if isinstance(standing.status, Accepted):  # what is left to ask is told, too
+            standing.status = await self._runtime.status(put.session_id)
+        settled = await self.settled(standing.status, standing.title, seen=record.head.n)
+        return msgspec.structs.replace(
+            settled, extra=standing.extra, notes=standing.notes, parent=record.birth.parent, asked=standing.asked
+        )
+
+    async def said(self, standing: Standing, query: OpenQuery, value: Any) -> bool:
+        """Hand on what a person, or the client's model, said, and whether it was an answer that counts."""
+        sampled = query.kind is Kind.LLM
+        if value is msgspec.UNSET:
+            if not sampled:
+                standing.extra["person"] = f"{query.id} was not answered here; it stays open"
+                standing.asked = True
+            return False
+        by = elicitation.who(self._context) | {"through": "sampling" if sampled else "elicitation"}
+        try:
+            standing.status = await self._runtime.answer_many(query.session_id, {query.id: value}, by=by, wait=0)
+        except (UsageError, StateError) as error:  # it does not fit, or somebody else was quicker
+            if sampled:
+                standing.notes[query.id] = str(error)
+            else:
+                standing.extra["person"] = f"{query.id}: {error}"
+            standing.status = await self._runtime.status(query.session_id)
+            return False
+        return True
+
+    # ---- shared
+
+    async def _meant(self, name: str) -> str:
+        return name if _ID.fullmatch(name) else await self._runtime.find(name)
+
+    async def settled(
+        self,
+        status: Status,
+        title: str,
+        *,
+        seen: int = -1,
+        wait: float | None = None,
+        extra: dict[str, JSON] | None = None,
+        ref: str = "",
+    ) -> Standing:
+        """Wait for what moves by itself, and tell the client meanwhile what is new after delivery `seen`."""
+        runtime = self._runtime
+        seconds = WAIT if wait is None else wait
+        teller = Teller(self._context, runtime.store, status.session_id, seen)
+        if _moves(status) and seconds and not self._far(status, seconds):
+            status = await self._pulse.during(self._waited(status, seconds), teller)
+        await teller.rest()
+        return Standing(status, title, {**(extra or {}), **render.of_code(ref, status)})
+
+    async def _waited(self, status: Status, seconds: float) -> Status:
+        """Wait for what moves by itself, which a child that asks somebody does not; one may be born meanwhile."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        while _moves(status) and (left := end - clock()) > 0 and not await child_sessions.asking(self._runtime, status):
+            status = await self._runtime.wait(status.session_id, min(left, POLL))
+        return status
+
+    async def _patient(self, status: Status, seconds: float) -> Status:
+        """Wait for a person, who answers somewhere else, as long as there is nothing for the model."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        while render.others(status) and not render.questions(status) and clock() < end:
+            await asyncio.sleep(POLL)
+            status = await self._runtime.status(status.session_id)
+        return status
+
+    def _far(self, status: Status, seconds: float) -> bool:
+        """Whether only a timer is waited for that goes off later."""
+        return (
+            isinstance(status, Paused)
+            and status.waiting_for == ("a timer",)
+            and status.until is not None
+            and status.until > self._runtime.clock.now() + seconds
+        )
+
+
+def _moves(status: Status) -> bool:
+    return isinstance(status, Running) or (isinstance(status, Paused) and not status.queries)
+
+
+def _asked(deliveries: list[Delivery]) -> dict[int, Query]:
+    return {query.q: query for delivery in deliveries for query in delivery.asked}
+
+
+def _value(one: Said) -> Any:
+    if one.error is not None:
+        if one.response is not msgspec.UNSET and one.response is not None:
+            raise BadRequest("answer", "give a response or an error, one of the two")
+        return AnswerFailed(one.error)
+    if one.response is msgspec.UNSET:
+        raise BadRequest("answer", "each answer needs a response, or an error")
+    if one.usage is None:
+        return one.response
+    return Counted(one.response, Usage(one.usage.prompt_tokens, one.usage.completion_tokens))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, AnswerFailed) or isinstance(other, AnswerFailed):
+        return isinstance(one, AnswerFailed) and isinstance(other, AnswerFailed) and one.message == other.message
+    first, second = (value.value if isinstance(value, Counted) else value for value in (one, other))
+    return same(first, second)
+
+
+def _steps(deliveries: list[Delivery]) -> list[JSON]:
+    asked = _asked(deliveries)
+    rows: list[JSON] = []
+    for delivery in deliveries[-STEPS:]:
+        answers: list[JSON] = [
+            {
+                "query_id": answer.id,
+                "kind": str(asked[answer.q].kind),
+                "prompt": _brief(asked[answer.q].prompt or asked[answer.q].name),
+                "answer": _brief(answer.value if answer.error is None else f"error: {answer.error.get('message')}"),
+            }
+            for answer in delivery.answers
+        ]
+        row: dict[str, JSON] = {"step": delivery.n, "answers": answers, "asked": [query.id for query in delivery.asked]}
+        rows.append(row if restart_of(delivery) is None else {**row, "restarted": True})
+    return rows
+
+
+def _brief(value: JSON) -> str:
+    words = value if isinstance(value, str) else dumps(value)
+    return words if len(words) <= PREVIEW else words[:PREVIEW] + "…"

@@ -1,0 +1,51 @@
+"""Where the server is reached over HTTP."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+from urllib.parse import urlsplit
+
+from everhold.errors import BadSetting
+
+DEFAULT: Final = "127.0.0.1:8711"
+PATH: Final = "/mcp"
+
+
+def place(given: str) -> tuple[str, int]:
+    """Host and port of an address such as 127.0.0.1:8711, [::1]:8711, localhost or :8711."""
+    try:
+        parts = urlsplit(f"//{given}")
+        host, port = parts.hostname or "127.0.0.1", parts.port
+    except ValueError as error:
+        raise BadSetting("--http", f"{given!r} is not HOST:PORT: {error}") from None
+    if parts.path or parts.query or parts.username is not None or " " in given:
+        raise BadSetting("--http", f"{given!r} is not HOST:PORT")
+    return host, int(DEFAULT.rpartition(":")[2]) if port is None else port
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}{PATH}" if ":" in host else f"http://{host}:{port}{PATH}"
+
+
+def url_of(given: str) -> str:
+    """The URL of a server that somebody names by its address or its URL."""
+    if "://" not in given:
+        return url(*place(given))
+    try:
+        parts = urlsplit(given)
+        sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and parts.username is None
+    except ValueError:
+        sound = False
+    if not sound or not given.isprintable() or " " in given:
+        raise BadSetting("--http", f"{given!r} is not HOST:PORT or the URL of a server")
+    return given

@@ -1,0 +1,203 @@
+"""Rounds: a call that returns what it needs, and is made again with the answers (since protocol 2026-07-28).
+
+Rules
+  1. What is asked follows what the client has declared with this very request: a question for a model goes out as
+     sampling, one for a person as elicitation. What it has not declared is not asked, and the result lists it.
+  2. Sampling answers questions for a model, elicitation those for a person, never the other way round.
+  3. An answer counts only with the sealed state we gave out for its question. A state that comes twice is harmless:
+     what is answered already is not answered again.
+  4. Clients give up after ten rounds. So does a call: the tenth is followed by an ordinary result, whose session id
+     is good for as long as the session is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import mcp_types as types
+import msgspec
+from mcp.server.context import ServerRequestContext
+
+from everhold.core.codec import JSON
+from everhold.core.query import Kind, Usage
+from everhold.core.status import OpenQuery, Status
+from everhold.errors import NotAllowed
+from everhold.mcp import elicitation
+from everhold.mcp.render import others, questions
+from everhold.ports.answer import Said
+from everhold.wire import dumps
+
+Context = ServerRequestContext[Any, Any]
+Requests = dict[str, types.InputRequest]
+
+#: How often one call is answered with what it needs.
+ROUNDS: Final = 10
+#: Where a result that asks for something says which session it is about.
+SESSION: Final = "everhold/session_id"
+_SPEAKERS: Final = ("user", "assistant")
+_SAMPLED: Final = (types.CreateMessageResult, types.CreateMessageResultWithTools)
+
+
+class Put(msgspec.Struct, frozen=True):
+    """What we asked for in a call that the client is to repeat: sealed, and read when it comes back."""
+
+    session_id: str
+    query_ids: list[str]
+    round: int = 1
+
+
+class Back(msgspec.Struct, frozen=True):
+    """What was asked for, and what came back."""
+
+    put: Put
+    responses: dict[str, Any]
+
+
+# ---- what is asked
+
+
+def samples(context: Context) -> bool:
+    """Whether the client has said that it asks its model for us."""
+    capabilities = context.session.client_capabilities
+    return elicitation.modern(context) and capabilities is not None and capabilities.sampling is not None
+
+
+def putable(status: Status) -> dict[str, OpenQuery]:
+    """What can be put to some client, by query id: not what is addressed to somebody, nor what no form can ask."""
+    people = (query for query in others(status) if query.to is None and elicitation.form(query) is not None)
+    return {query.id: query for query in (*questions(status), *people)}
+
+
+def askable(context: Context, found: Mapping[str, OpenQuery]) -> dict[str, OpenQuery]:
+    """What of these this client can be asked."""
+    models, people = samples(context), elicitation.declared(context)
+    return {key: query for key, query in found.items() if (models if query.kind is Kind.LLM else people)}
+
+
+def due(context: Context, status: Status, back: Back | None, notes: Mapping[str, str]) -> dict[str, OpenQuery]:
+    """What the next round asks; nothing if it was asked in vain, or the client would not listen any longer."""
+    asked = askable(context, putable(status))
+    if questions(status):  # a person is asked when nothing is left for the model
+        asked = {query_id: query for query_id, query in asked.items() if query.kind is Kind.LLM}
+    if back is None:
+        return asked
+    fresh = asked.keys() - set(back.put.query_ids) | (asked.keys() & notes.keys())
+    return asked if fresh and back.put.round < ROUNDS else {}
+
+
+def requests(asked: Mapping[str, OpenQuery], title: str, notes: Mapping[str, str] | None = None) -> Requests:
+    """Questions as the protocol puts them to a client. `notes` says what was wrong with an earlier answer."""
+    return {
+        query_id: _sampling(query, (notes or {}).get(query_id, "")) if query.kind is Kind.LLM else _form(query, title)
+        for query_id, query in asked.items()
+    }
+
+
+def needed(
+    asked: Mapping[str, OpenQuery], title: str, *, number: int = 1, notes: Mapping[str, str] | None = None
+) -> types.InputRequiredResult:
+    """What the client is to find out before it calls again."""
+    session_id = next(iter(asked.values())).session_id
+    state = msgspec.json.encode(Put(session_id, list(asked), number)).decode()
+    return types.InputRequiredResult(
+        input_requests=requests(asked, title, notes), request_state=state, _meta={SESSION: session_id}
+    )
+
+
+def _form(query: OpenQuery, title: str) -> types.ElicitRequest:
+    found = elicitation.form(query)
+    assert found is not None
+    params = types.ElicitRequestFormParams(message=elicitation.message(query, title), requested_schema=found.schema)
+    return types.ElicitRequest(params=params)
+
+
+def _sampling(query: OpenQuery, note: str) -> types.CreateMessageRequest:
+    temperature = (query.options or {}).get("temperature")
+    facts: dict[str, Any] = {name: True for name in ("grounded", "underspecified") if getattr(query, name)}
+    params = types.CreateMessageRequestParams(
+        messages=_messages(query, note),
+        system_prompt=query.system,
+        max_tokens=query.max_tokens,
+        temperature=temperature if isinstance(temperature, int | float) else None,
+        metadata=facts or None,
+    )
+    return types.CreateMessageRequest(params=params)
+
+
+def _messages(query: OpenQuery, note: str) -> list[types.SamplingMessage]:
+    earlier = _earlier(query)
+    words = _words(query, note, alone=not earlier)
+    return [*earlier, _message("user", words)] if words or not earlier else earlier
+
+
+def _earlier(query: OpenQuery) -> list[types.SamplingMessage]:
+    """The messages before the prompt, where sampling can say them as they are and the prompt does not."""
+    if query.args is not None or not query.messages or not _plain(query.messages):
+        return []
+    return [_message(one["role"], one["content"]) for one in query.messages if isinstance(one, dict)]
+
+
+def _words(query: OpenQuery, note: str, *, alone: bool) -> str:
+    """The prompt, and what a model has to know beside it."""
+    # What an agent asks has `args`, and its prompt says its messages already.
+    parts = [dumps(query.messages)] if alone and query.messages and query.args is None else []
+    parts.append(query.prompt)
+    if query.schema:
+        parts.append(f"Answer with JSON of this schema, and nothing else: {dumps(query.schema)}")
+    if note:
+        parts.append(f"An earlier answer was refused: {note}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _plain(messages: list[JSON]) -> bool:
+    return all(
+        isinstance(one, dict) and one.get("role") in _SPEAKERS and isinstance(one.get("content"), str)
+        for one in messages
+    )
+
+
+def _message(role: Any, words: Any) -> types.SamplingMessage:
+    return types.SamplingMessage(role=role, content=types.TextContent(type="text", text=words))
+
+
+# ---- what comes back
+
+
+def came_back(context: Context, params: types.CallToolRequestParams) -> Back | None:
+    """What was asked, and what came back; None for a first call. The state was unsealed before."""
+    responses = dict(params.input_responses or {})
+    if params.request_state is None:
+        if responses:
+            raise NotAllowed("these are answers to questions that were not asked here", "Call without them.")
+        return None
+    refuse_undeclared(context, responses.values())
+    return Back(msgspec.json.decode(params.request_state, type=Put), responses)
+
+
+def refuse_undeclared(context: Context, responses: Iterable[object]) -> None:
+    """Raise `NotAllowed` for answers of a sort that the client has not said it can give."""
+    for response in responses:
+        if isinstance(response, _SAMPLED) and not samples(context):
+            raise NotAllowed(
+                "the client has not declared sampling, so what it brings is not its model's answer",
+                "A model answers with the tool `answer`.",
+            )
+        if isinstance(response, types.ElicitResult) and not elicitation.declared(context):
+            raise NotAllowed(
+                "the client has not declared elicitation, so what it brings is not a person's answer",
+                "A person answers with the command that the tool `status` shows.",
+            )
+
+
+def answered(query: OpenQuery, response: object) -> Any:
+    """What a response says to a question; `UNSET` if it is no answer to it."""
+    if query.kind is not Kind.LLM:
+        return elicitation.answered(query, response)
+    if not isinstance(response, _SAMPLED):
+        return msgspec.UNSET
+    content: Any = response.content
+    blocks = content if isinstance(content, list) else [content]
+    if not blocks or not all(isinstance(block, types.TextContent) for block in blocks):
+        return msgspec.UNSET
+    return Said("".join(block.text for block in blocks), Usage(model=response.model))

@@ -1,0 +1,247 @@
+"""The protocol: tools, prompts and resources of one server.
+
+Rules
+  1. A refusal is a result with `isError`, a code and a hint; only what the protocol itself forbids is an error of the
+     protocol.
+  2. A verb that has begun is finished even if the client cancels its call: what is on its way to the store lands.
+  3. What a call that is to be repeated asks for is sealed (`seal`): the client can neither read nor forge it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from everhold.archive.archive import version
+from everhold.core.codec import JSON
+from everhold.core.status import Finished, Status
+from everhold.errors import EverholdError
+from everhold.mcp import child_sessions, elicitation, instructions, multi_round, render, request_state, sdk
+from everhold.mcp.handlers import Desk, Standing
+from everhold.mcp.progress_notes import LEVEL, Pulse
+from everhold.mcp.runtime_holder import House
+from everhold.mcp.tasks import TASKED, Tasks, suits
+from everhold.mcp.tools import BY_NAME, STATUS_SCHEMA, TOOLS, Tool, schema, taken
+from everhold.models import Spec
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+log = logging.getLogger("everhold")
+
+T = TypeVar("T")
+Context = ServerRequestContext[Any, Any]
+Result = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
+
+#: The profile of those who say nothing; the other is `algocline`.
+DEFAULT: Final = "default"
+#: Tools after which a person may be asked at once.
+ASKING: Final = frozenset({"run", "answer", "fork", "retry", "ask_person"})
+
+
+class Front:
+    """What one server does with the requests of its clients."""
+
+    def __init__(self, house: House, pulse: Pulse) -> None:
+        self.house, self.pulse = house, pulse
+        self.forms = elicitation.Forms()
+        self._working: set[asyncio.Future[Any]] = set()
+        self.tasks = Tasks(house, told=self._result_of, finished=self._finished)
+
+    def server(self, *, web: bool = True) -> Server[Any]:
+        """The server as the protocol library wants it; without the web it serves pipes only."""
+        server = sdk.server(web=web)(
+            "everhold",
+            version=version(),
+            title="everhold",
+            instructions=instructions.INSTRUCTIONS,
+            on_list_tools=self.tools,
+            on_list_prompts=self.prompts,
+            on_get_prompt=self.prompt,
+            on_list_resources=self.resources,
+            on_list_resource_templates=self.templates,
+            on_read_resource=self.resource,
+        )
+        server.add_request_handler("tools/call", types.CallToolRequestParams, self.call)
+        server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self.log_level)
+        server.middleware.append(request_state.Boundary(lambda: self.house.database))
+        self.tasks.mount(server)
+        return server
+
+    async def open(self) -> None:
+        """Open the runtime, so that what is due moves; if that fails, each call says why."""
+        try:
+            await self.house.runtime()
+        except EverholdError as error:
+            log.warning("%s [%s]", error, error.code)
+
+    async def close(self) -> None:
+        """Stop: what still waits is let go, and the runtime is given back."""
+        for task in self._working:
+            task.cancel()
+        await asyncio.gather(*self._working, return_exceptions=True)
+        await self.house.close()
+
+    # ---- tools
+
+    async def tools(self, context: Context, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_described(tool) for tool in TOOLS])
+
+    async def call(self, context: Context, params: types.CallToolRequestParams) -> Result:
+        tool = BY_NAME.get(params.name)
+        if tool is None:
+            names = ", ".join(BY_NAME)
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name!r}; there are {names}")
+        try:
+            return await self._finished(self._called(context, tool, params))
+        except EverholdError as error:
+            return _result(render.refused(error, self.house.option), failed=True)
+        except Exception as error:
+            log.exception("the tool %s failed", tool.name)
+            return _result(render.unforeseen(error), failed=True)
+
+    async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something to its end, also if the caller leaves."""
+        task = asyncio.ensure_future(work)
+        self._working.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self._working.discard(task)
+        if not task.cancelled():
+            task.exception()  # told already, or nobody is there to be told
+
+    async def _called(self, context: Context, tool: Tool, params: types.CallToolRequestParams) -> Result:
+        back = multi_round.came_back(context, params)
+        given = taken(tool, params.arguments)
+        runtime = await self.house.runtime()
+        desk = Desk(self.house, self.pulse, runtime, context)
+        if not tool.status:
+            return _result(await getattr(desk, tool.name)(given))
+        tasked = tool.name in TASKED and back is None and suits(context, self.house)
+        if tasked and given.wait is None:
+            given.wait = 0.0  # whoever knows tasks need not wait for the call
+        standing: Standing = await (getattr(desk, tool.name)(given) if back is None else desk.heard(back))
+        if tasked and not isinstance(standing.status, Finished):
+            return await self.tasks.created(standing.status.session_id)
+        if tool.name in ASKING and elicitation.modern(context):
+            asked = multi_round.due(context, standing.status, back, standing.notes)
+            if asked:
+                number = 1 if back is None else back.put.round + 1
+                return multi_round.needed(asked, standing.title, number=number, notes=standing.notes)
+        elif tool.name in ASKING and elicitation.declared(context):
+            await self._asked(desk, context, standing)
+        return self._standing(standing, await child_sessions.asking(runtime, standing.status))
+
+    async def _asked(self, desk: Desk, context: Context, standing: Standing) -> None:
+        """Ask the person here, one question after the other, until one is not answered or none is left."""
+        while asked := elicitation.askable(standing.status):
+            query = next(iter(asked.values()))
+            if not await desk.said(standing, query, await self.forms.ask(context, query, standing.title)):
+                return
+            standing.status = (await desk.settled(standing.status, standing.title)).status
+
+    def _standing(self, standing: Standing, child: str = "") -> types.CallToolResult:
+        shown = render.told(
+            standing.status,
+            title=standing.title,
+            option=self.house.option,
+            extra=standing.extra,
+            asked=standing.asked,
+        )
+        shown["next"] = render.beyond(str(shown["next"]), standing.status, standing.parent, child)
+        return _result(shown)
+
+    def _result_of(self, status: Status, title: str) -> types.CallToolResult:
+        return self._standing(Standing(status, title))
+
+    # ---- prompts
+
+    async def prompts(self, context: Context, params: Any) -> types.ListPromptsResult:
+        listed = []
+        for name, (title, description, (argument, words, required)) in instructions.prompts().items():
+            arguments = [types.PromptArgument(name=argument, description=words, required=required)]
+            listed.append(types.Prompt(name=name, title=title, description=description, arguments=arguments))
+        return types.ListPromptsResult(prompts=listed)
+
+    async def prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        found = instructions.prompts().get(params.name)
+        if found is None:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt: {params.name!r}")
+        given = params.arguments or {}
+        argument, _, required = found[2]
+        if required and not given.get(argument):
+            raise MCPError(code=types.INVALID_PARAMS, message=f"The prompt {params.name!r} needs {argument!r}")
+        words = types.TextContent(type="text", text=instructions.prompt(params.name, given))
+        message = types.PromptMessage(role="user", content=words)
+        return types.GetPromptResult(description=found[1], messages=[message])
+
+    # ---- resources
+
+    async def resources(self, context: Context, params: Any) -> types.ListResourcesResult:
+        guide = types.Resource(
+            uri=instructions.GUIDE,
+            name="guide",
+            title="How to write a program in Lua",
+            description="One page: read it before you give code to the tool `run`.",
+            mime_type="text/markdown",
+        )
+        return types.ListResourcesResult(resources=[guide])
+
+    async def templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=[])
+
+    async def resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        if str(params.uri) != instructions.GUIDE:
+            raise MCPError(
+                code=types.INVALID_PARAMS, message=f"Resource not found: {params.uri}", data={"uri": str(params.uri)}
+            )
+        page = types.TextResourceContents(uri=instructions.GUIDE, mime_type="text/markdown", text=instructions.guide())
+        return types.ReadResourceResult(contents=[page])
+
+    # ---- logs
+
+    async def log_level(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        context.session._connection.state[LEVEL] = params.level
+        return types.EmptyResult()
+
+
+def front(database: str | None, llm: Spec, profile: str = DEFAULT) -> Front:
+    """A front on a database, not opened yet, with the tools of a profile."""
+    pulse = Pulse()
+    house = House(database, llm=llm, observer=pulse)
+    if profile == DEFAULT:
+        return Front(house, pulse)
+    from everhold.mcp.algocline.server import AlcFront
+
+    return AlcFront(house, pulse)
+
+
+def _described(tool: Tool) -> types.Tool:
+    hints = types.ToolAnnotations(
+        title=tool.title,
+        read_only_hint=tool.reads,
+        destructive_hint=tool.destroys,
+        idempotent_hint=tool.repeats,
+        open_world_hint=tool.world,
+    )
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=schema(tool.takes),
+        output_schema=STATUS_SCHEMA if tool.status else {"type": "object"},
+        annotations=hints,
+    )
+
+
+def _result(shown: dict[str, JSON], *, failed: bool = False) -> types.CallToolResult:
+    words = types.TextContent(type="text", text=render.text(shown))
+    return types.CallToolResult(content=[words], structured_content=shown, is_error=failed)

@@ -1,0 +1,73 @@
+"""The token that clients send over HTTP.
+
+Rules
+  1. It comes from a file or from the environment, never from the command line, which every user of the machine can
+     read (`ps`).
+  2. The file is readable by its owner alone: it is made so, and one that others can read is refused.
+  3. A token stays the same over restarts, so that hosts keep working. To change it, delete the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from everhold.errors import BadSetting
+from everhold.mcp import owner_file
+from everhold.packages.settings import home
+
+VARIABLE: Final = "EVERHOLD_MCP_TOKEN"
+FILE: Final = "mcp-token"
+#: Characters that a header can bring as they are.
+_FIT: Final = re.compile(r"[!-~]+")
+_LONGEST: Final = 4096
+
+
+class Token(NamedTuple):
+    value: str
+    file: Path | None = None  # where it is kept; None: the environment has it
+
+    @property
+    def shell(self) -> str:
+        """The token as a shell finds it."""
+        return f"${VARIABLE}" if self.file is None else f"$(cat {shlex.quote(str(self.file))})"
+
+
+def token(file: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None) -> Token:
+    """The token of this file, else of the environment, else of the user's data folder; a missing file is made."""
+    said = (os.environ if env is None else env).get(VARIABLE, "").strip()
+    if file is None and said:
+        return Token(_fit(said, VARIABLE))
+    path = home() / FILE if file is None else Path(file).expanduser().absolute()
+    try:
+        if not path.exists():
+            owner_file.make(path, secrets.token_urlsafe(32).encode() + b"\n")
+        with path.open("rb") as source:
+            is_open, found = owner_file.is_open(source.fileno()), source.read(_LONGEST + 1)
+    except OSError as error:
+        words = f"the token file {path} cannot be used: {error.strerror or error}"
+        raise _refusal(words, f"Name another with --token-file, or set {VARIABLE}.") from None
+    if is_open:
+        raise _refusal(
+            f"the token file {path} can be read by others", f"chmod 600 {shlex.quote(str(path))}, or delete it."
+        )
+    return Token(_fit(found.decode("latin-1").strip(), str(path)), path)
+
+
+def _fit(value: str, source: str) -> str:
+    if not _FIT.fullmatch(value) or len(value) > _LONGEST:
+        raise _refusal(
+            f"what {source} has is not a token", "A token is one word of letters, digits and signs, without spaces."
+        )
+    return value
+
+
+def _refusal(words: str, hint: str) -> BadSetting:
+    error = BadSetting("token", words)
+    error.hint = hint
+    return error

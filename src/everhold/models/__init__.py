@@ -1,0 +1,50 @@
+"""Those who answer now. A query that nobody here answers stays open: it is parked.
+
+`AnswerFailed`, or whatever its function raised, is an answer that the program sees. `NotAllowed`, `BadSetting`,
+`MissingExtra`, `ProviderMismatch` and `ProviderUnconfigured` are none: the query was not for this answerer, or it
+cannot work here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from everhold.core.query import Query
+from everhold.errors import BadSetting
+from everhold.models.command import Command
+from everhold.models.function import Function
+from everhold.models.provider import Model, Patience, is_name
+from everhold.models.script import Script
+from everhold.models.test_guard import refuse_in_tests
+from everhold.ports.program import Answerer
+
+__all__ = ["Command", "Function", "Model", "Patience", "Script", "Spec", "answerer"]
+
+#: What `llm=` takes.
+Spec = Answerer | Callable[[Query], Any] | Mapping[Any, Any] | Sequence[Any] | str | None
+
+_TAKES = "it takes provider:name, an async function of a query, everhold.Command(…), a list or dict of answers, or None"
+
+
+def answerer(spec: Spec) -> Answerer | None:
+    """The answerer that is meant; None parks. Raises `BadSetting`."""
+    match spec:
+        case None:
+            return None
+        case str():
+            if is_name(spec):
+                refuse_in_tests(repr(spec))
+                return Model(spec)
+            raise BadSetting(
+                "llm", f"{spec!r} is no model, which is provider:name; a command is everhold.Command({spec!r})"
+            )
+        case list() | dict() | tuple():
+            return Script(spec)
+        case type():
+            raise BadSetting("llm", f"{spec.__name__} is a class; {_TAKES}")
+    if hasattr(spec, "answer"):
+        return spec
+    if callable(spec):
+        return Function(spec)
+    raise BadSetting("llm", f"{_TAKES}, not {type(spec).__name__}")

@@ -1,0 +1,174 @@
+"""Reaching the providers of models: their keys, and one open client for each model and event loop.
+
+Rules
+  1. A provider's own key goes to its own address only. At another address it is the key that was given with the
+     model, or `EVERHOLD_MODEL_KEY`; a server that wants none gets a placeholder.
+  2. A missing key or extra is said before anything is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from everhold.errors import BadSetting, MissingExtra, ProviderUnconfigured
+from everhold.models.provider.model_name import Name
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+VARIABLE: Final = "EVERHOLD_MODEL_KEY"
+_OPENAI: Final = ("OPENAI_API_KEY", "OPENAI_BASE_URL")  # a server of one's own may want no key
+#: Where the key of a provider is looked for, and the library that speaks to it.
+KEYS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "anthropic": (("ANTHROPIC_API_KEY",), "anthropic"),
+    "google": (("GOOGLE_API_KEY", "GEMINI_API_KEY"), "google.genai"),
+    "openai": (_OPENAI, "openai"),
+    "openai-chat": (_OPENAI, "openai"),
+    "openai-responses": (_OPENAI, "openai"),
+}
+_NO_KEY: Final = "none"
+
+
+def check(name: Name, api_key: str | None = None) -> None:
+    """Raise `MissingExtra`, `BadSetting` or `ProviderUnconfigured` if this process cannot ask such a model."""
+    if not _is_installed("pydantic_ai"):
+        raise MissingExtra("models", f"the model {str(name)!r}")
+    if name.provider not in KEYS:
+        _refuse_unknown(name)
+        return
+    variables, library = KEYS[name.provider]
+    if not _is_installed(library):
+        raise MissingExtra("models", f"the model {str(name)!r}")
+    if name.url is None and api_key is None and not any(os.environ.get(variable) for variable in variables):
+        raise ProviderUnconfigured(name.provider, "there is no key", f"Set the variable {variables[0]}.")
+
+
+class Reach:
+    """The open clients of one answerer."""
+
+    def __init__(self, api_key: str | None = None) -> None:
+        self._api_key = api_key
+        self._rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, _Room] = WeakKeyDictionary()
+
+    async def model(self, name: Name) -> Model:
+        """The client for a model, opened on the running loop."""
+        loop = asyncio.get_running_loop()
+        room = self._rooms.setdefault(loop, _Room())
+        async with room.lock:
+            if name not in room.models:
+                check(name, self._api_key)
+                # Libraries of providers take seconds to import: elsewhere, so that nothing here stands still.
+                made = await asyncio.to_thread(_made, name, self._api_key)
+                room.models[name] = await room.stack.enter_async_context(made)
+        return room.models[name]
+
+    async def close(self) -> None:
+        """Close what was opened on the running loop."""
+        room = self._rooms.pop(asyncio.get_running_loop(), None)
+        if room is not None:
+            await room.stack.aclose()
+
+
+class _Room:
+    def __init__(self) -> None:
+        self.models: dict[Name, Model] = {}
+        self.stack = AsyncExitStack()
+        self.lock = asyncio.Lock()
+
+
+def _made(name: Name, api_key: str | None) -> Model:
+    maker: Callable[[Name, str | None], Model] = _MAKERS.get(name.provider, _other)
+    try:
+        return maker(name, _key(name, api_key))
+    except ImportError as error:
+        raise MissingExtra("models", f"the model {str(name)!r} ({error})") from None
+
+
+def _key(name: Name, api_key: str | None) -> str | None:
+    """The key to send; None leaves it to the provider's own variable."""
+    if name.url is None or api_key is not None:
+        return api_key
+    return os.environ.get(VARIABLE) or _NO_KEY
+
+
+def _openai(name: Name, key: str | None) -> Model:
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.profiles.openai import OpenAIModelProfile
+    from pydantic_ai.providers.openai import OpenAIProvider
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+    provider: Any = OpenAIProvider(api_key=key)
+    if name.url is not None:
+        host = urlsplit(name.url).netloc
+        provider = OpenAICompatibleProvider(f"openai@{host}", base_url=name.url, api_key=key)
+    if name.provider == "openai-responses" or (name.provider == "openai" and name.url is None):
+        return OpenAIResponsesModel(name.model, provider=provider)
+    # Without a reason to end, an answer that broke off could not be told from one that is whole.
+    whole = OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
+    return OpenAIChatModel(name.model, provider=provider, profile=whole)
+
+
+def _anthropic(name: Name, key: str | None) -> Model:
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    return AnthropicModel(name.model, provider=AnthropicProvider(api_key=key, base_url=name.url))
+
+
+def _google(name: Name, key: str | None) -> Model:
+    from pydantic_ai.models.google import GoogleModel
+    from pydantic_ai.providers.google import GoogleProvider
+
+    return GoogleModel(name.model, provider=GoogleProvider(api_key=key, base_url=name.url))
+
+
+def _other(name: Name, key: str | None) -> Model:
+    """One of the providers that need nothing but their own variables."""
+    from pydantic_ai.exceptions import UserError
+    from pydantic_ai.models import infer_model
+
+    if key is not None:
+        raise BadSetting("llm", f"an address or a key can be given for {', '.join(KEYS)}, not for {name.provider}")
+    try:
+        return infer_model(f"{name.provider}:{name.model}")
+    except UserError as error:
+        reason = str(error).partition(". ")[0]
+        raise ProviderUnconfigured(name.provider, reason, "Set the variables that this provider needs.") from None
+
+
+_MAKERS: Final[dict[str, Callable[[Name, str | None], Any]]] = {
+    "anthropic": _anthropic,
+    "google": _google,
+    "openai": _openai,
+    "openai-chat": _openai,
+    "openai-responses": _openai,
+}
+
+
+def _is_installed(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except ModuleNotFoundError:  # of google.genai, google may be missing too
+        return False
+
+
+def _refuse_unknown(name: Name) -> None:
+    from pydantic_ai.providers import infer_provider_class
+
+    try:
+        infer_provider_class(name.provider)
+    except ValueError:
+        from difflib import get_close_matches
+
+        close = get_close_matches(name.provider, KEYS, 1)
+        more = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(KEYS)}"
+        raise BadSetting("llm", f"there is no provider {name.provider!r}{more}") from None
+    except ImportError as error:
+        raise MissingExtra("models", f"the model {str(name)!r} ({error})") from None

@@ -1,0 +1,103 @@
+"""What went wrong with a model, and whether asking again can help."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import httpx2
+import msgspec
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestRejectedError,
+    ModelRequestTimeout,
+    ModelServerError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    UnexpectedModelBehavior,
+    UserError,
+)
+
+from everhold.errors import AnswerFailed, BadSetting, MissingExtra, NotAllowed, ProviderUnconfigured
+from everhold.models.provider.model_name import Name
+from everhold.models.provider.retry import Pace
+
+_SHOWN: Final = 500  # characters of what a provider says
+
+#: The first that fits: the code a program sees, and whether it may pass by itself.
+KINDS: Final[tuple[tuple[type[BaseException], str, str], ...]] = (
+    (ModelRateLimitError, "rate_limited", "throttled"),
+    (ModelQuotaExceededError, "quota_exceeded", "stays"),
+    (ModelContextWindowExceededError, "context_overflow", "stays"),
+    (ModelNotFoundError, "model_not_found", "stays"),
+    (ModelRequestRejectedError, "model_rejected", "stays"),
+    (ModelTimeoutError, "timeout", "passes"),
+    (ModelRequestTimeout, "timeout", "passes"),
+    (TimeoutError, "timeout", "passes"),
+    (ModelConnectionError, "provider_unavailable", "passes"),
+    (ModelUnavailableError, "provider_unavailable", "passes"),
+    (ModelServerError, "provider_unavailable", "passes"),
+    (httpx2.HTTPError, "provider_unavailable", "passes"),
+    (ModelHTTPError, "model_rejected", "stays"),
+    (ModelAPIError, "bad_response", "passes"),
+    (ContentFilterError, "content_filter", "stays"),
+    (UnexpectedModelBehavior, "bad_response", "passes"),
+    (UserError, "model_rejected", "stays"),
+    (ValueError, "bad_response", "passes"),  # what a provider wrote is not what it should be
+)
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """A failure to answer: what a program sees of it, and what can be done."""
+
+    code: str
+    words: str
+    way: str = "stays"  # or "passes", or "throttled"
+    retry_after: float | None = None
+    cannot: Any = None  # the error that says that this process cannot ask such a model at all
+
+    def wait(self, pace: Pace) -> float | None:
+        """Seconds until the model is asked again, or None."""
+        match self.way:
+            case "throttled":
+                return pace.throttled(self.retry_after)
+            case "passes":
+                return pace.failed(self.retry_after)
+        return None
+
+
+def trouble_of(name: Name, error: Exception) -> Trouble:
+    """What an error means; raises it again if it is none of a model's."""
+    if isinstance(error, ProviderUnconfigured | BadSetting | MissingExtra | NotAllowed):
+        return Trouble(error.code, str(error), cannot=error)
+    if isinstance(error, ModelAuthenticationError):
+        refused = ProviderUnconfigured(
+            name.provider, f"it refuses the key: {_said(error)}", "Check the key and what it may be used for."
+        )
+        return Trouble(refused.code, str(refused), cannot=refused)
+    if isinstance(error, AnswerFailed):
+        return Trouble(
+            error.kind, str(error), "passes" if error.kind in ("bad_response", "empty_response") else "stays"
+        )
+    for kind, code, way in KINDS:
+        if isinstance(error, kind):
+            return Trouble(code, f"{name}: {_said(error)}", way, getattr(error, "retry_after", None))
+    raise error
+
+
+def _said(error: BaseException) -> str:
+    """The words of a provider, without what surrounds them."""
+    body: Any = getattr(error, "body", None)
+    inner = body.get("error", body) if isinstance(body, dict) else None
+    words = inner.get("message") if isinstance(inner, dict) else None
+    if not isinstance(words, str):
+        words = str(error) or type(error).__name__
+    status = getattr(error, "status_code", None)
+    return (f"{status} " if status else "") + " ".join(words.split())[:_SHOWN]

@@ -1,0 +1,85 @@
+"""What a model answered, as everhold keeps it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
+
+from everhold.core.codec import JSON
+from everhold.core.query import Query, Usage
+from everhold.models.provider.request import VALUE, is_formed, is_wrapped
+
+
+def value_of(query: Query, response: ModelResponse) -> JSON:
+    """The answer's value: blocks for a conversation, else words, or what the words say in the form asked for."""
+    if query.args is not None or response.tool_calls:
+        return {"content": blocks_of(response)}
+    words = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    return _formed(query, words) if is_formed(query) else words
+
+
+def blocks_of(response: ModelResponse) -> list[JSON]:
+    """What was said as blocks, each with what its provider wants back with it."""
+    found: list[JSON] = []
+    for part in response.parts:
+        match part:
+            case TextPart(content=words):
+                if words:
+                    found.append({"type": "text", "text": words, **_beside(part, response)})
+            case ThinkingPart(content=words, signature=signature):
+                signed = {} if signature is None else {"signature": signature}
+                found.append({"type": "thinking", "thinking": words, **signed, **_beside(part, response)})
+            case ToolCallPart(tool_name=name, tool_call_id=call):
+                use = {"type": "tool_use", "id": call, "name": name, "input": _input(part)}
+                found.append({**use, **_beside(part, response)})
+    return found
+
+
+def usage_of(response: ModelResponse, asked: str) -> Usage:
+    """What it cost, under the model that really answered."""
+    counted = response.usage
+    return Usage(
+        counted.input_tokens,
+        counted.output_tokens,
+        counted.cache_read_tokens,
+        counted.cache_write_tokens,
+        counted.output_reasoning_tokens,
+        response.model_name or asked,
+    )
+
+
+def _formed(query: Query, words: str) -> JSON:
+    """The value that the words are; they are left as they are where they are none, for the check at the door."""
+    try:
+        value = msgspec.json.decode(words)
+    except msgspec.DecodeError:
+        return words
+    if is_wrapped(query.schema or {}) and isinstance(value, dict) and set(value) == {VALUE}:
+        return value[VALUE]
+    return value
+
+
+def _input(part: ToolCallPart) -> JSON:
+    """The input of a call; text that is no JSON object stays text, and the model is told that it does not fit."""
+    if not isinstance(part.args, str):
+        return part.args or {}
+    try:
+        found = msgspec.json.decode(part.args) if part.args.strip() else {}
+    except msgspec.DecodeError:
+        return part.args
+    return found if isinstance(found, dict) else part.args
+
+
+def _beside(part: TextPart | ThinkingPart | ToolCallPart, response: ModelResponse) -> dict[str, JSON]:
+    """What has to go back with a block, if anything: signatures and ids are worth nothing to other providers."""
+    if part.id is None and not part.provider_details and not isinstance(part, ThinkingPart):
+        return {}
+    kept: dict[str, Any] = {
+        "name": part.provider_name or response.provider_name,
+        "system": response.canonical_system,
+        "id": part.id,
+        "details": part.provider_details,
+    }
+    return {"provider": {name: value for name, value in kept.items() if value is not None}}

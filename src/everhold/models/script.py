@@ -1,0 +1,121 @@
+"""Answers that were written down beforehand, for tests and for `--answers FILE`.
+
+    Script(["first", "second"])                     in the order asked
+    Script({"capital of *": "Paris"})               by pattern; the first that matches
+    Script({"Which?": ["this", "then that"]})       by pattern, in order; the list is used up
+    Script(lambda query: query.prompt.upper())      by a function
+
+A pattern with `*` must match the whole prompt, `re:` begins a regular expression, and anything else is looked
+for as it stands. An exception among the answers is raised. A new process begins a list again.
+
+Rules
+  1. A question without an answer fails with what was asked; nothing is made up.
+  2. Questions for people are answered only where the script says so: `Script(…, people=True)`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from everhold.core.answer_rights import MODEL, PREPARED, refuse_others
+from everhold.core.codec import JSON, loads
+from everhold.core.query import Query
+from everhold.errors import AnswerFailed, BadSetting, BadValue
+
+Pattern = str | re.Pattern[str]
+Answers = Sequence[Any] | Mapping[Any, Any] | Callable[[Query], Any]
+
+_SHOWN: Final = 200  # characters of a prompt
+
+
+class Script:
+    def __init__(self, answers: Answers, *, people: bool = False) -> None:
+        self.kinds = PREPARED if people else MODEL
+        self.asked: list[Query] = []
+        self._next = _source(answers)
+
+    @classmethod
+    def read(cls, path: str | Path, *, people: bool = False) -> Script:
+        """A script from a JSON file with a list of answers, or an object of patterns and answers."""
+        try:
+            answers: JSON = loads(Path(path).read_bytes())
+        except OSError as error:
+            raise BadSetting("answers", f"{path} cannot be read: {error.strerror}") from None
+        except BadValue as error:
+            raise BadSetting("answers", f"{path}: {error.reason}") from None
+        if not isinstance(answers, list | dict):
+            raise BadSetting("answers", f"{path} should hold a list, or an object of patterns and answers")
+        return cls(answers, people=people)
+
+    async def answer(self, query: Query, session_id: str) -> Any:
+        refuse_others(self.kinds, query)
+        self.asked.append(query)
+        said = self._next(query)  # before anything is awaited: answers go out in the order asked
+        if inspect.isawaitable(said):
+            said = await said
+        if isinstance(said, BaseException):
+            raise said
+        return said
+
+
+def _source(answers: Answers) -> Callable[[Query], Any]:
+    if isinstance(answers, Mapping):
+        return _by_pattern(answers)
+    if isinstance(answers, str) or not isinstance(answers, Sequence):
+        if callable(answers):
+            return answers
+        raise BadSetting("answers", f"a script is a list, a dict or a function, not {type(answers).__name__}")
+    return _in_order(answers, "the script")
+
+
+def _in_order(answers: Sequence[Any], where: str) -> Callable[[Query], Any]:
+    left = iter(list(answers))
+
+    def take(query: Query) -> Any:
+        for answer in left:
+            return answer
+        count = f"{len(answers)} answer{'' if len(answers) == 1 else 's'}"
+        raise AnswerFailed(f"{where} had {count} and is used up; asked: {_shown(query)}", "script")
+
+    return take
+
+
+def _by_pattern(answers: Mapping[Any, Any]) -> Callable[[Query], Any]:
+    table = [(matcher(pattern), _taken(pattern, answer)) for pattern, answer in answers.items()]
+
+    def take(query: Query) -> Any:
+        text = query.prompt or query.name
+        for matches, answer in table:
+            if matches(text):
+                return answer(query)
+        raise AnswerFailed(f"no pattern of the script matches; asked: {_shown(query)}", "script")
+
+    return take
+
+
+def _taken(pattern: Pattern, answer: Any) -> Callable[[Query], Any]:
+    if isinstance(answer, list):
+        return _in_order(answer, f"the pattern {pattern!r}")
+    return lambda query: answer
+
+
+def matcher(pattern: Pattern) -> Callable[[str], object]:
+    if isinstance(pattern, re.Pattern):
+        return pattern.search
+    if pattern.startswith("re:"):
+        try:
+            return re.compile(pattern[3:], re.DOTALL).search
+        except re.error as error:
+            raise BadSetting("answers", f"{pattern!r} is not a regular expression: {error}") from None
+    if "*" in pattern:
+        return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
+    return lambda text: pattern in text
+
+
+def _shown(query: Query) -> str:
+    text = query.prompt or query.name or str(query.messages)
+    return f"{query.id} ({query.kind}) {text[:_SHOWN]!r}" + ("…" if len(text) > _SHOWN else "")

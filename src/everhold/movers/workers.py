@@ -1,0 +1,474 @@
+"""Workers: they claim sessions with leases, take over those of dead workers, and hand theirs over when they leave.
+
+Rules
+  1. A session is driven under a lease: from before this process spends work on it until it waits for somebody outside,
+     has ended, or has nothing to do here. So many are driven at once.
+  2. Oldest first, and who was served last goes last; several workers share those in line, so that they do not all
+     reach for the same. A session that was served `TURNS` times in a row no longer keeps others out: from then on all
+     take turns at the gate.
+  3. What arrives for a session while its effects run is delivered beside them: a driven session is moved again.
+  4. What cannot go on here (another version of its program, none at all) is left to others, and offered again when
+     something has happened to it.
+  5. Leaving: nothing is claimed any more, running work gets to its commit within a grace, what has not begun has no
+     worker from then on, and then leases and row are given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from itertools import count
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from everhold.core.journal import open_queries
+from everhold.core.lease import Timings
+from everhold.core.query import Kind, Query
+from everhold.core.session import WORKERS, Birth
+from everhold.engine.effects import AWAY, FAREWELL, Dispatch
+from everhold.engine.limits import Gate, Limits
+from everhold.engine.liveness import here, named
+from everhold.engine.move import Moves, could_enter, is_idle
+from everhold.engine.reconcile import Reconciler
+from everhold.engine.session_cache import Sessions
+from everhold.errors import BadSetting, EverholdError, StoreDamaged, UnknownSession
+from everhold.movers.local import LATER, PATIENCE
+from everhold.movers.timers import Timers
+from everhold.ports.mover import Move
+from everhold.ports.program import Clock
+from everhold.ports.store import ITEM, LOOK_EVERY, OPEN, PARKED, Record
+
+log = logging.getLogger("everhold")
+
+#: Sessions that one worker drives at once.
+CONCURRENCY: Final = 16
+#: Seconds that work under way has to get to its commit when a worker leaves.
+GRACE: Final = 10.0
+#: Jobs after which a session no longer keeps others out.
+TURNS: Final = 8
+#: How many times more sessions than it drives at once a worker may hold.
+MOST: Final = 10
+
+
+class Told(msgspec.Struct, frozen=True):
+    """Something worth knowing about a worker."""
+
+    event: str  # started, leaves, took_up, cannot, lost, stopping, gave_up, stopped
+    text: str
+    session_id: str | None = None
+    name: str = ""  # what people call the session: its key, or its title
+
+
+class _Driven:
+    """A session in work here."""
+
+    __slots__ = ("again", "settled", "task", "turns")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None]
+        self.turns = 0  # jobs that began since it was claimed
+        self.again = False  # whether another move was requested
+        self.settled = False  # whether a turn has settled, so that what waits may enter
+
+
+class Worker:
+    """Works for the sessions of a store until it is stopped. Made by `Runtime.worker`.
+
+    `await worker.run()` works until `worker.stop()`; `await worker.once()` does what is due; or use it with
+    `async with`. A runtime that was a worker looks for nothing by itself afterwards: it moves what it is asked to.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        dispatch: Dispatch,
+        moves: Moves,
+        reconciler: Reconciler,
+        clock: Clock,
+        *,
+        adopt_parked: bool = False,
+        concurrency: int = CONCURRENCY,
+        limits: Limits | None = None,
+        programs: Collection[str] = (),
+        ttl: float | None = None,
+        grace: float = GRACE,
+        poll: float | None = None,
+        tell: Callable[[Told], object] | None = None,
+    ) -> None:
+        if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
+            raise BadSetting("concurrency", f"{concurrency!r} is not a number of sessions; it is 1 or more")
+        if grace < 0:
+            raise BadSetting("grace", f"{grace!r} s is less than no time")
+        if poll is not None and poll <= 0:
+            raise BadSetting("poll", f"{poll!r} is not a time between two looks")
+        self._sessions, self._dispatch, self._clock = sessions, dispatch, clock
+        self._moves, self._reconciler = moves, reconciler
+        self._adopt_parked = adopt_parked
+        self._leases = dispatch.leases
+        self._timings = self._leases.timings if ttl is None else Timings(ttl)
+        self._programs = frozenset(programs)
+        self._grace, self._poll = grace, poll
+        self._tell = tell
+        self._gate = Gate(concurrency, limits or Limits())
+        self._driven: dict[str, _Driven] = {}
+        self._served: dict[str, int] = {}  # sessions, by the order in which they were last claimed
+        self._order = count(1)
+        self._wanted: dict[str, None] = {}  # sessions to be moved for which there was no room
+        self._timers = Timers(clock, self.send)
+        self._cannot: set[str] = set()  # sessions that cannot go on here, and this was said
+        self._busy: dict[str, float] = {}  # sessions that others work on, and when that was seen
+        self._before = sessions.send, sessions.settled  # who was told before
+        self._retry: asyncio.TimerHandle | None = None  # tries them again
+        self._stopping = asyncio.Event()
+        self._entered = self._left_already = False
+        self.moved = 0  #: how often a session was moved
+
+    # ---- the life of a worker
+
+    async def run(self) -> None:
+        """Work until `stop`, then hand over and leave."""
+        async with self:
+            await self._stopping.wait()
+
+    def stop(self) -> None:
+        """Claim nothing any more; `run` hands over and returns."""
+        self._stopping.set()
+
+    async def once(self, within: float | None = None) -> int:
+        """Do what is due, for `within` seconds at most, and leave; returns how many sessions still have to move."""
+        loop = asyncio.get_running_loop()
+        end = None if within is None else loop.time() + within
+        await self._enter(looks=False)
+        more = False
+        try:
+            while not self._stopping.is_set() and (end is None or loop.time() < end):
+                more = await self._reconciler.look()
+                tasks = self._tasks()
+                if tasks:
+                    left = None if end is None else max(0.0, end - loop.time())
+                    await asyncio.wait(
+                        {*tasks, stopping := loop.create_task(self._stopping.wait())},
+                        timeout=left,
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                    stopping.cancel()
+                elif not more and not self._wanted:
+                    break
+        finally:
+            await self.leave()
+        return await self._left() or int(more)  # there was more to look for when it had to leave
+
+    async def __aenter__(self) -> Self:
+        await self._enter(looks=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.leave()
+
+    async def _enter(self, *, looks: bool) -> None:
+        if self._entered or self._dispatch.gate is not None:
+            raise BadSetting("worker", "this runtime is a worker already, or was one")
+        self._entered = True
+        if self._reconciler.started:
+            await self._reconciler.stop()
+        self._leases.timings = self._timings
+        self._leases.lost, self._leases.freed = self._lost, self._freed
+        self._leases.driven = self._drive_on
+        self._gate.began = self._began
+        self._dispatch.gate, self._dispatch.took_over = self._gate, self._took_over
+        self._dispatch.adopts, self._dispatch.adopts_older = True, self._adopt_parked
+        self._before = self._sessions.send, self._sessions.settled
+        self._sessions.send, self._sessions.settled = self.send, self._settled_turn
+        self._reconciler.serves = True
+        await self._dispatch.introduce()
+        self._say(
+            "started",
+            f"process {os.getpid()} on {named(here())}, {_counted(self._gate.concurrency, 'session')} at once",
+        )
+        await self._say_what_is_left_alone()
+        self._reconciler.start(self, looks=looks, every=self._poll)
+
+    async def _say_what_is_left_alone(self) -> None:
+        """Say once that some questions to models are not for workers, though this one has a model."""
+        if self._tell is None or not self._dispatch.inline(Query(0, "")):
+            return
+        asked = await self._sessions.store.inbox(kind=Kind.LLM, to=None, limit=100)
+        left = {birth.id: birth for birth, _, _ in asked if birth.llm != WORKERS}
+        older = [birth for birth in left.values() if not birth.llm]
+        if left:
+            words = f"{_counted(len(left), 'session')} whose model questions are answered outside"
+            more = "" if not older or self._adopt_parked else "; --adopt-parked takes those of older databases"
+            self._say("leaves", f"{words} (by an MCP host, or by hand){more}")
+
+    async def leave(self, grace: float | None = None) -> None:
+        """Hand over and give everything back; running work has the grace to get to its commit."""
+        self._stopping.set()
+        if not self._entered or self._left_already:
+            return
+        self._left_already = True
+        self._grace = self._grace if grace is None else grace
+        await self._reconciler.stop(looks_only=True)
+        await self._timers.stop()
+        self._dispatch.leave()
+        if self._gate.running:
+            count = _counted(self._gate.running, "call")
+            self._say("stopping", f"{count} under way, for which there are {self._grace:g} s")
+        self._sessions.changed()  # whoever drives looks up, and lets go
+        await self._settle()
+        for task in self._tasks():
+            task.cancel()
+        with suppress(TimeoutError):  # of those that give a lease back to a store that is away
+            await asyncio.wait_for(asyncio.gather(*self._tasks(), return_exceptions=True), FAREWELL)
+        await self._reconciler.stop()
+        self._reconciler.serves, self._leases.driven = False, None
+        self._dispatch.adopts = self._dispatch.adopts_older = False
+        self._sessions.send, self._sessions.settled = self._before
+        await self._dispatch.release()
+        self._say("stopped", f"{_counted(self.moved, 'move')} made; everything is handed over")
+
+    async def _settle(self) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._grace
+        while (tasks := self._tasks()) and loop.time() < end:
+            await asyncio.wait(tasks, timeout=end - loop.time())
+        if self._gate.running:
+            self._say("gave_up", f"{_counted(self._gate.running, 'call')} did not end in time: the outcome is unknown")
+
+    def _tasks(self) -> set[asyncio.Task[Any]]:
+        return {*self._dispatch.tasks, *(driven.task for driven in self._driven.values())}
+
+    async def _left(self) -> int:
+        """How many sessions could move here now, if somebody moved them."""
+        rows = await self._reconciler.left(older=self._adopt_parked)
+        left = 0
+        for session_id, reasons in rows.items():
+            try:
+                record = await self._sessions.store.load(session_id, since=OPEN)
+            except UnknownSession:
+                continue
+            except StoreDamaged:
+                left += 1
+                continue
+            left += self._wants(record) and await self._could_move(record, reasons)
+        return left
+
+    async def _could_move(self, record: Record, reasons: set[str]) -> bool:
+        """Whether a move would do anything where its program is.
+
+        What waits in an intake may have to go on waiting, and a question may be for another model.
+        """
+        if record.head.ended or reasons - {ITEM, PARKED}:
+            return True
+        opened = open_queries(record.deliveries)
+        if PARKED in reasons and any(
+            entry.query.kind is Kind.LLM and self._dispatch.inline(entry.query) for entry in opened.values()
+        ):
+            return True
+        return ITEM in reasons and await self._sessions.store.intake(
+            record.birth.id, functools.partial(could_enter, opened)
+        )
+
+    # ---- claiming
+
+    def send(self, session_id: str, *, at: float | None = None) -> None:
+        """See `Mover.send`."""
+        if self._stopping.is_set():
+            return
+        if at is not None:
+            self._timers.set(session_id, at)
+            return
+        driven = self._driven.get(session_id)
+        if driven is not None:
+            driven.again = True
+            self._sessions.changed(session_id)
+        elif self._room() < 1 or self._seen_busy(session_id):
+            self._wanted[session_id] = None
+        else:
+            self._wanted.pop(session_id, None)
+            self._drive(session_id)
+
+    def _serve_wanted(self) -> None:
+        """Drive those for which there is room now."""
+        for session_id in self._in_turn(list(self._wanted)):
+            if self._stopping.is_set() or self._room() < 1:
+                return
+            if not self._seen_busy(session_id):
+                self.send(session_id)
+
+    async def serve(self, move: Move) -> None:
+        """Work until `stop` is called; see `Mover.serve`. Moves are those of this worker's own runtime."""
+        await self._stopping.wait()
+
+    async def rest(self) -> None:
+        """Wait until everything that was requested so far has been moved."""
+        while self._driven:
+            await asyncio.wait({driven.task for driven in self._driven.values()})
+
+    def _in_turn(self, fresh: list[str]) -> list[str]:
+        """Whoever was served last goes last. Of those in line, each worker begins with others than its fellows."""
+        living = sorted({self._dispatch.worker, *self._reconciler.living})
+        mine = {*fresh[living.index(self._dispatch.worker) :: len(living)]}
+        return sorted(fresh, key=lambda each: (self._served.get(each, 0), each not in mine))
+
+    def _wants(self, record: Record) -> bool:
+        return not self._programs or record.birth.program in self._programs
+
+    def _room(self) -> int:
+        """How many more sessions may be claimed."""
+        counted = sum(driven.turns < TURNS for driven in self._driven.values())
+        return min(self._gate.concurrency - counted, self._gate.concurrency * MOST - len(self._driven))
+
+    def _seen_busy(self, session_id: str) -> bool:
+        """Whether somebody else worked on it a moment ago; then it is looked at in a moment."""
+        seen = self._busy.get(session_id)
+        return seen is not None and asyncio.get_running_loop().time() < seen + LOOK_EVERY
+
+    def _is_busy(self, session_id: str) -> None:
+        self._busy[session_id] = asyncio.get_running_loop().time()
+        self._wanted[session_id] = None
+        self._await_busy()
+
+    def _await_busy(self) -> None:
+        if self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(LOOK_EVERY * 1.1, self._retry_busy)
+
+    def _retry_busy(self) -> None:
+        """Try those again that others worked on a while ago; some were seen busy only since then."""
+        self._retry = None
+        self._busy = {each: seen for each, seen in self._busy.items() if self._seen_busy(each)}
+        self._serve_wanted()
+        if self._busy and not self._stopping.is_set():
+            self._await_busy()
+
+    # ---- driving
+
+    def _drive(self, session_id: str, *, moves: bool = True) -> None:
+        driven = self._driven[session_id] = _Driven()
+        driven.again = moves
+        if len(self._served) > 10 * MOST * self._gate.concurrency:
+            self._served = {each: at for each, at in self._served.items() if each in self._driven}
+        self._served[session_id] = next(self._order)
+        driven.task = asyncio.get_running_loop().create_task(self._driving(session_id, driven))
+
+    async def _driving(self, session_id: str, driven: _Driven) -> None:
+        moves, driven.again = driven.again, False
+        try:
+            if self._programs and not await self._is_wanted(session_id):
+                return self._moves.begins(session_id)  # nor is it to be requested again
+            if moves and self._waits_for_input(session_id):
+                await self._move(session_id)  # the commit that lets something in takes the lease
+                moves = False
+                if not self._leases.holds(session_id):
+                    return
+            async with self._leases.held(session_id) as fence:
+                if fence is None:
+                    return self._is_busy(session_id)
+                while True:
+                    if moves:
+                        await self._move(session_id)
+                    await self._while_it_works(session_id, driven)
+                    moves, driven.again = driven.again, False
+                    if not moves or not self._leases.holds(session_id):
+                        driven.again = moves
+                        break
+        except UnknownSession:
+            pass
+        except AWAY as error:
+            log.warning("session %s could not be moved, which is tried again: %s", session_id, error)
+            self._timers.set(session_id, self._clock.now() + PATIENCE)
+        except EverholdError as error:  # it cannot be read
+            log.warning("session %s cannot go on here: %s", session_id, error)
+            self._moves.begins(session_id)  # it is not to be requested again
+            self._cannot_move(session_id, str(error))
+        except Exception:
+            log.exception("session %s could not be driven", session_id)
+            self._timers.set(session_id, self._clock.now() + LATER)
+        finally:
+            del self._driven[session_id]
+            if self._leases.holds(session_id):  # something came in as the lease was given back
+                self._drive_on(session_id)
+            elif driven.again:
+                self.send(session_id)
+            self._serve_wanted()
+
+    def _waits_for_input(self, session_id: str) -> bool:
+        """Whether a session in memory is a conversation between two turns, as far as this process knows."""
+        live = self._sessions.cached(session_id)
+        return live is not None and not live.head.mail and is_idle(live.opened)
+
+    async def _is_wanted(self, session_id: str) -> bool:
+        return self._wants(await self._sessions.store.load(session_id, since=OPEN))
+
+    async def _move(self, session_id: str) -> None:
+        found = await self._moves.move(session_id, leased=True)
+        self.moved += found.moved
+        if found.absent is not None:
+            self._cannot_move(session_id, found.absent)
+        elif found.at is not None:
+            self._timers.set(session_id, found.at)
+
+    def _cannot_move(self, session_id: str, why: str) -> None:
+        if session_id not in self._cannot:
+            self._say("cannot", f"left to others: {why}", session_id)
+        self._cannot.add(session_id)
+
+    async def _while_it_works(self, session_id: str, driven: _Driven) -> None:
+        """Hold on while this process works on what the session asked, unless it has to be moved again."""
+        while self._sessions.jobs.get(session_id) and self._leases.holds(session_id) and not driven.again:
+            await self._sessions.next_change(session_id, None)
+
+    def _began(self, session_id: str) -> None:
+        """A job went in; a session that was not claimed here is held as long as it works."""
+        driven = self._driven.get(session_id)
+        if driven is not None:
+            driven.turns += 1
+            if driven.turns == TURNS and self._wanted:
+                self._serve_wanted()
+        else:
+            self._drive_on(session_id)
+
+    def _drive_on(self, session_id: str) -> None:
+        """Hold a session that was not claimed here as long as it works."""
+        if session_id not in self._driven and not self._stopping.is_set():
+            self._drive(session_id, moves=False)
+
+    def _freed(self, session_id: str) -> None:
+        """Something waits for a session that was given back: a look finds it, unless it was tried in vain before."""
+        driven = self._driven.get(session_id)
+        if driven is not None and driven.settled:
+            driven.again = True
+        else:
+            self._reconciler.poke()
+
+    def _settled_turn(self, session_id: str) -> None:
+        """A turn has settled: whether anything waits for the next one is told when the lease is given back."""
+        driven = self._driven.get(session_id)
+        if driven is None:
+            self.send(session_id)
+        else:
+            driven.settled = True
+            self._leases.tell_all(session_id)
+
+    def _took_over(self, birth: Birth) -> None:
+        self._say("took_up", "taken up from a worker that is gone", birth.id, birth)
+
+    def _lost(self, session_id: str) -> None:
+        live = self._sessions.cached(session_id)
+        self._say("lost", "another worker has it now", session_id, None if live is None else live.birth)
+        self._sessions.changed(session_id)
+
+    def _say(self, event: str, text: str, session_id: str | None = None, birth: Birth | None = None) -> None:
+        if self._tell is not None:
+            self._tell(Told(event, text, session_id, "" if birth is None else birth.key or birth.title))
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

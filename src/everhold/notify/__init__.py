@@ -1,0 +1,28 @@
+"""Telling people that they are asked: by a command, or by a signed webhook.
+
+    from everhold.notify import ByCommand, ByWebhook
+
+    everhold.open(tell=[ByCommand("notify-send everhold"), ByWebhook("https://…", secret="whsec_…")])
+
+`verify` is for whoever receives a webhook.
+"""
+
+from everhold.notify.command import ByCommand
+from everhold.notify.notifications import Telling, configured
+from everhold.notify.outbox import Entry, EntryState, NotTold, Teller
+from everhold.notify.signature import new_secret, sign, verify
+from everhold.notify.webhook import ByWebhook
+
+__all__ = [
+    "ByCommand",
+    "ByWebhook",
+    "Entry",
+    "EntryState",
+    "NotTold",
+    "Teller",
+    "Telling",
+    "configured",
+    "new_secret",
+    "sign",
+    "verify",
+]

@@ -1,0 +1,50 @@
+"""What every teller has: a name, and which questions it tells of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Final
+
+from everhold.core.query import ANSWERABLE, EFFECTS, Kind
+from everhold.errors import BadSetting
+
+#: Seconds for one try, and after which there is no use in another.
+TIMEOUT: Final = 10.0
+MAX_AGE: Final = 86400.0
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_KINDS: Final = ANSWERABLE | EFFECTS
+
+
+class Filtered:
+    """The part of a teller that says what it tells of, and for how long."""
+
+    def __init__(
+        self, name: str, kinds: Iterable[str], to: Iterable[str], timeout: float, max_age: float | None
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise BadSetting("name", f"{name!r} should be letters, digits, - and _, 64 at most")
+        if not timeout > 0:
+            raise BadSetting("timeout", f"it should be more than 0 seconds, got {timeout}")
+        if max_age is not None and not max_age > 0:
+            raise BadSetting("max_age", f"it should be more than 0 seconds, got {max_age}")
+        self.name, self.timeout = name, float(timeout)
+        self.max_age = MAX_AGE if max_age is None else float(max_age)
+        self.kinds = tuple(_kind(one) for one in ([kinds] if isinstance(kinds, str) else kinds))
+        self.to = (to,) if isinstance(to, str) else tuple(to)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r})"
+
+
+def _kind(name: str) -> Kind:
+    if name not in set(_KINDS):
+        raise BadSetting("kinds", f"{name!r} is none of {', '.join(sorted(_KINDS))}")
+    return Kind(name)
+
+
+def named(readable: str, whole: str) -> str:
+    """A name that stays the same as long as what it stands for does, and does not tell it."""
+    first = re.sub(r"[^A-Za-z0-9_-]+", "-", readable).strip("-")[:40] or "teller"
+    return f"{first}-{sha256(whole.encode()).hexdigest()[:8]}"

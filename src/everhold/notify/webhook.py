@@ -1,0 +1,124 @@
+"""Telling by a webhook: the question as JSON in the body of a POST, signed; it has told if the answer is 2xx.
+
+Redirects are not followed, proxies are not asked, and the address and the secret are in no error and no log: an
+address may be a secret itself. The whole exchange has `timeout` seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+from urllib.parse import SplitResult, quote, urlsplit
+
+from everhold.errors import BadSetting
+from everhold.notify.filter import TIMEOUT, Filtered, named
+from everhold.notify.outbox import NotTold
+from everhold.notify.signature import headers, key
+
+#: Bytes that the head of an answer may have. Its body is not read.
+LARGEST: Final = 65536
+_GONE: Final = 410
+
+
+class ByWebhook(Filtered):
+    def __init__(
+        self,
+        url: str,
+        *,
+        secret: str | Sequence[str] = (),
+        name: str | None = None,
+        kinds: Iterable[str] = (),
+        to: Iterable[str] = (),
+        timeout: float = TIMEOUT,
+        max_age: float | None = None,
+    ) -> None:
+        parts = _address(url)
+        self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        self._tls = parts.scheme == "https"
+        path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
+        query = quote(parts.query, safe="/?%:@!$&'()*+,;=~-._")
+        self._target = f"{path}?{query}" if query else path
+        self._shown_host = parts.netloc.encode("idna").decode() if not parts.netloc.isascii() else parts.netloc
+        self._secrets = (secret,) if isinstance(secret, str) else tuple(secret)
+        for one in self._secrets:
+            key(one)
+        super().__init__(named(self._host, url) if name is None else name, kinds, to, timeout, max_age)
+
+    async def tell(self, id: str, message: bytes, now: float) -> None:
+        try:
+            status, after = await self._posted(id, message, int(now))
+        except TimeoutError:
+            raise
+        except ssl.SSLError as error:
+            raise NotTold(f"TLS failed: {error.reason or type(error).__name__}") from None
+        except OSError as error:
+            words = os.strerror(error.errno) if error.errno and error.errno > 0 else type(error).__name__
+            raise NotTold(f"it cannot be reached: {words}") from None
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+            raise NotTold("it does not answer in HTTP") from None
+        if not 200 <= status < 300:
+            more = ", and redirects are not followed" if 300 <= status < 400 else ""
+            raise NotTold(f"it answered {status}{more}", final=status == _GONE, after=after)
+
+    async def _posted(self, id: str, message: bytes, now: int) -> tuple[int, float]:
+        """The status of the answer, and after how many seconds it wants to be asked again."""
+        context = await asyncio.to_thread(_trusting) if self._tls else None
+        reader, writer = await asyncio.open_connection(self._host, self._port, ssl=context, limit=LARGEST)
+        try:
+            writer.write(self._head(id, message, now) + message)
+            await writer.drain()
+            while True:
+                status, after = _read(await reader.readuntil(b"\r\n\r\n"))
+                if status >= 200:
+                    return status, after
+        finally:
+            writer.transport.abort()  # nothing else is wanted of it
+
+    def _head(self, id: str, message: bytes, now: int) -> bytes:
+        told = {
+            "Host": self._shown_host,
+            "Content-Type": "application/json",
+            "Content-Length": str(len(message)),
+            "User-Agent": "everhold",
+            "Connection": "close",
+            **headers(self._secrets, id, now, message),
+        }
+        lines = [f"POST {self._target} HTTP/1.1", *(f"{name}: {value}" for name, value in told.items())]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+
+
+def _address(url: str) -> SplitResult:
+    """The parts of an address; raises `BadSetting`, and does not repeat it."""
+    wrong = any(character.isspace() or ord(character) < 32 for character in url)
+    try:
+        parts = urlsplit(url)
+        wrong = wrong or parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
+        parts.netloc.encode("idna")
+    except (ValueError, UnicodeError):
+        wrong = True
+    if wrong:
+        raise BadSetting("url", "it should be an http:// or https:// address")
+    if parts.username is not None or parts.password is not None:
+        raise BadSetting("url", "it should hold no user and no password; a webhook is signed with a secret")
+    return parts
+
+
+def _read(head: bytes) -> tuple[int, float]:
+    """Status and Retry-After of an answer; raises `ValueError` for what is not HTTP."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    version, _, rest = first.partition(" ")
+    if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
+        raise ValueError(first)
+    pairs = (line.partition(":") for line in lines)
+    after = next((value.strip() for name, _, value in pairs if name.lower() == "retry-after"), "")
+    return int(rest[:3]), float(after) if after.isascii() and after.isdigit() else 0.0
+
+
+@lru_cache(maxsize=1)
+def _trusting() -> ssl.SSLContext:
+    """Trust in whom this machine trusts; reading that takes a while."""
+    return ssl.create_default_context()

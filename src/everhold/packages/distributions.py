@@ -1,0 +1,139 @@
+"""Python packages that bring programs: distributions with entry points of the group `everhold.programs`.
+
+They are installed by pip into the environment that everhold runs in. Installing one runs what it is built with, and its
+programs always run in this process: it is for those whom one trusts, and only done when somebody says so.
+
+Rules
+  1. Listing and checking read what is written down about a distribution; nothing of it is imported.
+  2. Only what brings programs is removed.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import subprocess
+import sys
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import Any, Final
+
+from everhold.errors import BadPackage
+from everhold.packages.find import ENTRY_POINTS
+from everhold.packages.lua.fetch import address, hidden
+
+#: Seconds in which pip must be done.
+LIMIT: Final = 600.0
+
+
+def listed() -> list[dict[str, Any]]:
+    """The distributions that bring programs, by name."""
+    return sorted((_plain(one) for one in _ours()), key=lambda row: str(row["name"]))
+
+
+def checked() -> list[dict[str, Any]]:
+    """Those of which files are missing, and which."""
+    found = [{"name": one.name, "kind": "files_missing", "missing": _missing(one)} for one in _ours()]
+    return [row for row in found if row["missing"]]
+
+
+def install(source: str, *, rev: str | None = None, linked: bool = False) -> dict[str, Any]:
+    """Install or update a folder, a git repository, or a name of the package index; `linked`, use a folder in place."""
+    before = {str(row["name"]): row for row in listed()}
+    folder = Path(source).expanduser()
+    is_folder = folder.is_dir()
+    if is_folder and not any((folder / name).is_file() for name in ("pyproject.toml", "setup.py")):
+        raise BadPackage(f"No pyproject.toml in {folder.absolute()}", "Name the folder of a Python package.")
+    if linked and not is_folder:
+        raise BadPackage(f"Path is not a directory: {source}", "Only a folder can be used in place.")
+    wanted = str(folder.resolve()) if is_folder else _requirement(source, rev)
+    _pip("install", "--upgrade", *(["--editable"] if linked else []), wanted)
+    after = {str(row["name"]): row for row in listed()}
+    told: dict[str, Any] = {
+        "installed": sorted(after.keys() - before.keys()),
+        "updated": sorted(name for name in after.keys() & before.keys() if after[name] != before[name]),
+        "environment": sys.prefix,
+        "programs": {name: row["programs"] for name, row in after.items() if row != before.get(name)},
+    }
+    if not told["programs"]:
+        told["note"] = f"Nothing new brings programs: there is no new entry point in the group {ENTRY_POINTS}."
+    return told
+
+
+def remove(name: str) -> dict[str, Any]:
+    """Take a distribution away that brings programs."""
+    meant = next((one.name for one in _ours() if _same(one.name) == _same(name)), None)
+    if meant is None:
+        raise BadPackage(f"No Python package '{name}' here brings programs")
+    _pip("uninstall", "--yes", meant)
+    return {"removed": meant, "environment": sys.prefix}
+
+
+def _requirement(source: str, rev: str | None) -> str:
+    if "/" not in source and not source.startswith("git@"):
+        if source.startswith("-") or not source.isprintable() or rev is not None:
+            raise BadPackage(
+                f"Not the name of a package: {source!r}", "Say NAME, NAME==VERSION, a folder or a git URL."
+            )
+        return source
+    url = address(source)
+    if url.startswith("git@"):
+        host, _, path = url.partition(":")
+        url = f"ssh://{host}/{path}"
+    if rev is not None and (not rev.isprintable() or rev.startswith("-") or "@" in rev):
+        raise BadPackage(f"Not a revision: {rev!r}", "Name a tag, a branch or a commit.")
+    return f"git+{url}{'' if rev is None else f'@{rev}'}"
+
+
+def _pip(*words: str) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet", *words]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise BadPackage(f"pip was not done after {LIMIT:.0f} s", "Try again by hand: python -m pip") from None
+    importlib.invalidate_caches()
+    if done.returncode:
+        said = [line for line in hidden(done.stderr).splitlines() if "error" in line.lower()]
+        reason = said[-1] if said else hidden(done.stderr).strip()[-500:]
+        raise BadPackage(f"pip failed: {reason}", f"See all that it says: {' '.join(command[:3])} {words[0]} …")
+
+
+# ---- what is written down
+
+
+def _ours() -> list[Distribution]:
+    """The first of a name is the one that is imported."""
+    found: dict[str, Distribution] = {}
+    for one in distributions():
+        if _programs(one):
+            found.setdefault(one.name, one)
+    return list(found.values())
+
+
+def _programs(one: Distribution) -> dict[str, str]:
+    return {point.name: point.value for point in one.entry_points if point.group == ENTRY_POINTS}
+
+
+def _plain(one: Distribution) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": one.name, "version": one.version, "programs": _programs(one)}
+    try:
+        direct = json.loads(one.read_text("direct_url.json") or "{}")
+    except ValueError:
+        direct = {}
+    if "url" in direct:
+        told["source"] = hidden(str(direct["url"]))
+        told["linked"] = bool(direct.get("dir_info", {}).get("editable"))
+    if commit := direct.get("vcs_info", {}).get("commit_id"):
+        told["rev"] = commit
+    return told
+
+
+def _missing(one: Distribution) -> list[str]:
+    """Files that its record names and that are not there. (`one.files` leaves those out from Python 3.12 on.)"""
+    names = [row[0] for row in csv.reader((one.read_text("RECORD") or "").splitlines()) if row]
+    return [name for name in names if not name.endswith(".pyc") and not Path(str(one.locate_file(name))).exists()]
+
+
+def _same(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")

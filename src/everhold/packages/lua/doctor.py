@@ -1,0 +1,239 @@
+"""What is wrong with packages, and mending what can be mended.
+
+    installed_missing   installed.json names it, and its folder is gone; or alc.toml does, and it is not installed
+    incomplete_pkg      its files require others of its own that are not there
+    symlink_dangling    a link that leads nowhere
+    path_missing        a path of alc.toml or alc.local.toml leads nowhere
+    pin_missing         a copy that alc.lock pins is gone
+
+`doctor` only looks. `repair` gets again what it knows where to get; the rest it names, with what to do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from everhold.errors import BadPackage, PackageTooLarge
+from everhold.packages.lua import copy_tree, size_limit
+from everhold.packages.lua.fetch import offered
+from everhold.packages.lua.installed import changing, entries
+from everhold.packages.lua.meta import meta
+from everhold.packages.lua.paths import Home, home, packages_path, project_root
+from everhold.packages.lua.pins import by_git, within
+from everhold.packages.lua.project import ByGit, ByPath, Locked, Project, is_name
+from everhold.packages.lua.roots import pinned
+from everhold.packages.lua.source import UNKNOWN, Bundled, Folder, Git, Installed, Source
+from everhold.programs.lua.search_path import MAIN
+
+_MOST: Final = 1000  # files of a package that are looked into
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One package, and what is wrong with it."""
+
+    name: str
+    kind: str = ""  # empty if nothing is
+    reason: str = ""
+    suggestion: str = ""
+    scope: str = ""
+    missing: tuple[str, ...] = ()
+    source: Source = UNKNOWN
+    pin: Locked | None = None
+
+    def plain(self, *keys: str) -> dict[str, Any]:
+        told: dict[str, Any] = {key: getattr(self, key) for key in ("name", *keys)}
+        return told | ({"scope": self.scope} if self.scope and keys else {})
+
+
+def doctor(name: str | None = None, project: str | Path | None = None) -> dict[str, Any]:
+    """Say how packages are, all of them or one; nothing is changed."""
+    found = _findings(name, project)
+
+    def of(kind: str) -> list[dict[str, Any]]:
+        return [one.plain("kind", "reason", "suggestion") for one in found if one.kind == kind]
+
+    incomplete = [
+        one.plain("kind", "suggestion") | {"missing_subs": list(one.missing)}
+        for one in found
+        if one.kind == "incomplete_pkg"
+    ]
+    return {
+        "healthy": [one.plain() for one in found if not one.kind],
+        "incomplete_pkg": incomplete,
+        "installed_missing": of("installed_missing"),
+        "symlink_dangling": of("symlink_dangling"),
+        "path_missing": [*of("path_missing"), *of("pin_missing")],
+    }
+
+
+def repair(name: str | None = None, project: str | Path | None = None) -> dict[str, Any]:
+    """Get again what is gone or incomplete, where it came from."""
+    told: dict[str, Any] = {"repaired": [], "skipped": [], "unrepairable": [], "failed": []}
+    at = home()
+    for one in _findings(name, project):
+        act = _mending(one, at)
+        if not one.kind:
+            told["skipped"].append(one.plain() | {"reason": "healthy"})
+        elif act is None:
+            told["unrepairable"].append(one.plain("kind", "reason", "suggestion"))
+        else:
+            try:
+                act()
+                told["repaired"].append(one.plain("kind") | {"action": "reinstall", "source": one.source.shown})
+            except (BadPackage, PackageTooLarge) as error:
+                told["failed"].append(one.plain("kind") | {"reason": str(error)})
+    return told
+
+
+# ---- looking
+
+
+def _findings(name: str | None, given: str | Path | None) -> list[Finding]:
+    at, root = home(), project_root(given)
+    found = list(_of_home(at))
+    if root is not None:
+        found += _of_project(Project(root), at)
+    found = list(dict.fromkeys(found))  # one that is well in two places is told once
+    if name is None:
+        return found
+    one = [finding for finding in found if finding.name == name]
+    if not one:
+        raise BadPackage(f"Package '{name}' not found in installed.json, {at.packages}/, alc.toml, or alc.local.toml")
+    return one
+
+
+def _of_home(at: Home) -> Iterator[Finding]:
+    known = entries(at)
+    for name, entry in known.items():
+        yield _installed(name, at.packages / name, entry.source)
+    for path in sorted(at.packages.glob("*")) if at.packages.is_dir() else []:
+        if path.name in known:
+            continue
+        if path.is_symlink() and not path.exists():
+            yield _dangling(path.name, path)
+        elif is_name(path.name) and copy_tree.is_package(path):  # a link, or put there by hand
+            yield _installed(path.name, path, UNKNOWN)
+
+
+def _installed(name: str, folder: Path, source: Source) -> Finding:
+    if folder.is_symlink() and not folder.exists():
+        return _dangling(name, folder)
+    if not folder.exists():
+        reason = f"installed directory missing: {folder}"
+        return Finding(name, "installed_missing", reason, _suggestion(name, source), source=source)
+    if missing := tuple(_missing(name, folder)):
+        advice = _suggestion(name, source)
+        return Finding(name, "incomplete_pkg", _incomplete(missing), advice, missing=missing, source=source)
+    return Finding(name)
+
+
+def _dangling(name: str, link: Path) -> Finding:
+    reason = f"symlink target missing: {link.readlink()}"
+    return Finding(name, "symlink_dangling", reason, f'alc_pkg_unlink("{name}") then alc_pkg_link with the new path')
+
+
+def _missing(name: str, folder: Path) -> Iterator[str]:
+    """What a package requires of itself, by the words in its files, and does not have."""
+    if not copy_tree.is_package(folder):
+        yield name
+        return
+    wanted = re.compile(rf"""\brequire\b\s*+(?:\(\s*+)?["']{re.escape(name)}\.([A-Za-z0-9_.-]+)["']""")
+    found: set[str] = set()
+    for file in sorted(folder.rglob("*.lua"))[:_MOST]:
+        text = re.sub(r"--[^\n]*", "", _text(file))
+        found |= {match[1] for match in wanted.finditer(text)}
+    for module in sorted(found):
+        inside = folder / module.replace(".", "/")
+        if not inside.with_name(f"{inside.name}.lua").is_file() and not (inside / MAIN).is_file():
+            yield f"{name}.{module}"
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _of_project(project: Project, at: Home) -> Iterator[Finding]:
+    variants, locked = project.variants(), project.locked()
+    known = {*entries(at), *variants, *(one.name for one in locked if pinned(one, project, at) is not None)}
+    for name, need in project.needs().items():
+        if isinstance(need, ByPath):
+            yield _used(name, project.place(need.path), "project", "alc.toml")
+        elif name not in known and not any(
+            copy_tree.is_package(folder / name) for folder in (*packages_path(), at.packages)
+        ):
+            advice = "alc_update" if isinstance(need, ByGit) else _suggestion(name, UNKNOWN)
+            yield Finding(name, "installed_missing", "named in alc.toml, not installed", advice, "project")
+    for name, folder in variants.items():
+        yield _used(name, folder, "variant", "alc.local.toml")
+    for one in locked:
+        copy = pinned(one, project, at)
+        if copy is None or isinstance(one.source, Folder):
+            continue
+        if copy_tree.is_package(copy):
+            yield Finding(one.name)
+        else:
+            reason = f"pinned copy missing: {copy}"
+            yield Finding(one.name, "pin_missing", reason, "alc_update", "project", source=one.source, pin=one)
+
+
+def _used(name: str, folder: Path, scope: str, file: str) -> Finding:
+    """A package that a project uses where it is."""
+    advice = f"put it back, or edit {file}"
+    if not folder.exists():
+        return Finding(name, "path_missing", f"path missing: {folder}", advice, scope)
+    if missing := tuple(_missing(name, folder)):
+        return Finding(name, "incomplete_pkg", _incomplete(missing), advice, scope, missing=missing)
+    return Finding(name)
+
+
+def _incomplete(missing: tuple[str, ...]) -> str:
+    return f"required files missing: {', '.join(missing)}"
+
+
+def _suggestion(name: str, source: Source) -> str:
+    match source:
+        case Folder() | Git():
+            return f'alc_pkg_install("{source.shown}")'
+        case Bundled():
+            return "alc_pkg_install <path-or-url> of the collection that it came with"
+    return f'alc_pkg_install <path-or-url>: nobody wrote down where "{name}" came from'
+
+
+# ---- mending
+
+
+def _mending(one: Finding, at: Home) -> Callable[[], None] | None:
+    """How to mend it; None if nobody knows."""
+    if one.pin is not None and isinstance(one.source, Git):
+        return lambda: _pinned_again(one.pin, at)
+    if one.kind not in ("installed_missing", "incomplete_pkg") or isinstance(one.source, Bundled | Installed):
+        return None
+    if isinstance(one.source, Folder) and not _is_offered(one.name, Path(one.source.path)):
+        return None
+    return None if one.source == UNKNOWN else lambda: _installed_again(one.name, one.source, at)
+
+
+def _is_offered(name: str, folder: Path) -> bool:
+    return copy_tree.is_package(folder) or copy_tree.is_package(folder / name)
+
+
+def _installed_again(name: str, source: Source, at: Home) -> None:
+    rev = source.rev if isinstance(source, Git) else None
+    with offered(source.shown, rev) as offer, changing(at) as changes:
+        folder = within(offer, name)
+        size_limit.checked(offer.source.shown, [folder])
+        copy_tree.put(folder, at.packages / name)
+        changes.put(name, offer.source, meta(folder / MAIN).version or None)
+
+
+def _pinned_again(pin: Locked | None, at: Home) -> None:
+    assert pin is not None and isinstance(pin.source, Git)
+    by_git(pin.name, ByGit(pin.source.url, pin.source.rev), at)

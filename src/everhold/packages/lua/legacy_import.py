@@ -1,0 +1,151 @@
+"""What algocline left in its folder: values of `alc.state` and cards, as the durable values that they become here.
+
+    state/<namespace>.json               an object; each key is a value of that namespace
+    cards/<package>/<card>.toml          a card
+    cards/<package>/<card>.samples.jsonl its samples
+    cards/_aliases.toml                  names for cards
+
+Nothing is changed there. A file that cannot be read is told and passed over; the rest is found. Logs stay where they
+are, for alc_log_view reads them in place.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Iterator
+from datetime import date, time
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from everhold.core.codec import JSON, loads, plain
+from everhold.core.query import lua_space
+from everhold.errors import BadValue
+from everhold.packages.lua.paths import Home
+
+Kind = Literal["value", "card", "alias"]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Something that is taken over whole, unless its first value is there already."""
+
+    kind: Kind
+    name: str  # namespace/key of a value, the id of a card, an alias
+    values: list[tuple[str, str, JSON]]  # namespace, key, value
+
+
+class Past(msgspec.Struct):
+    """What was found, and which files could not be read."""
+
+    parts: list[Part] = []
+    problems: list[str] = []
+    logs: int = 0
+
+
+def past(home: Home, shares: Collection[str] = ()) -> Past:
+    """Everything of a folder that can be taken over. Values go where Lua programs find them under the same name."""
+    found = Past()
+    for file in sorted(home.state.glob("*.json")):
+        _told(found, file, lambda file=file: [*_state(file, shares)])
+    for file in sorted(home.cards.glob("*/*.toml")):
+        _told(found, file, lambda file=file: [_card(file)])
+    aliases = home.cards / "_aliases.toml"
+    if aliases.is_file():
+        _told(found, aliases, lambda: [*_aliases(aliases)])
+    found.logs = sum(not file.name.endswith(".meta.json") for file in home.logs.glob("[!.]*.json"))
+    return found
+
+
+def _told(found: Past, file: Path, read: Any) -> None:
+    try:
+        found.parts += read()
+    except (OSError, ValueError, BadValue, RecursionError) as error:
+        found.problems.append(f"{file}: {error}")
+
+
+def _state(file: Path, shares: Collection[str]) -> Iterator[Part]:
+    namespace, space = file.stem, lua_space(file.stem, shares)
+    for key, value in _object(loads(file.read_bytes())).items():
+        name = f"{namespace}/{key}"
+        yield Part("value", name, [(space, key, plain(value, name))])
+
+
+# ---- cards
+
+
+def _card(file: Path) -> Part:
+    body = plain(_without_dates(tomllib.loads(file.read_text(encoding="utf-8"))), file.stem)
+    body.setdefault("card_id", file.stem)
+    package = _at(body, "pkg", "name") or file.parent.name
+    if not isinstance(body.get("pkg", {}), dict):
+        raise ValueError("pkg should be a table")
+    body["pkg"] = {"name": package, **body.get("pkg", {})}
+    card_id = body["card_id"]
+    if card_id != file.stem or {*package, *card_id} & set("/\\\0") or ".." in f"{package} {card_id}":
+        raise ValueError(f"it names the card {card_id!r} of {package!r}")
+    place = f"{package}/{card_id}"
+    values = [("card/id", card_id, package), ("card/body", place, body), ("card/index", place, _index(body))]
+    samples = file.with_name(f"{card_id}.samples.jsonl")
+    if samples.is_file():
+        rows = [plain(loads(line), f"{samples.name}, line {n}") for n, line in _lines(samples)]
+        values.append(("card/samples", card_id, rows))
+    return Part("card", card_id, values)
+
+
+def _index(body: dict[str, Any]) -> dict[str, JSON]:
+    """What a list shows of a card, and what it descends from; as `alc.card` writes it."""
+    entry = {
+        "card_id": body["card_id"],
+        "pkg": body["pkg"]["name"],
+        "created_at": _at(body, "created_at"),
+        "model": _at(body, "model", "id"),
+        "scenario": _at(body, "scenario", "name"),
+        "prior_card_id": _at(body, "metadata", "prior_card_id"),
+        "prior_relation": _at(body, "metadata", "prior_relation"),
+    }
+    stats = body.get("stats")
+    rate = stats.get("pass_rate") if isinstance(stats, dict) else None
+    if type(rate) in (int, float):
+        entry["pass_rate"] = rate
+    return {key: value for key, value in entry.items() if value is not None}
+
+
+def _aliases(file: Path) -> Iterator[Part]:
+    rows = _without_dates(tomllib.loads(file.read_text(encoding="utf-8"))).get("alias", [])
+    for row in rows if isinstance(rows, list) else [rows]:
+        name, card_id = _at(_object(row), "name"), _at(_object(row), "card_id")
+        if not name or not card_id:
+            raise ValueError("an alias has a name and a card_id")
+        yield Part("alias", name, [("card/alias", name, plain(row, name))])
+
+
+# ---- values
+
+
+def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+        if line.strip():
+            yield number, line
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("it should hold an object")
+    return value
+
+
+def _at(value: Any, *path: str) -> str | None:
+    """The text at a path; None if there is none."""
+    for part in path:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def _without_dates(value: Any) -> Any:
+    """TOML has dates, and JSON has none: they become texts."""
+    if isinstance(value, dict):
+        return {key: _without_dates(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_dates(one) for one in value]
+    return value.isoformat() if isinstance(value, date | time) else value

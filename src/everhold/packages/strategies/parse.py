@@ -1,0 +1,133 @@
+"""How strategies read answers: what a model or a person typed, not what they should have typed.
+
+Every function takes any text, also an empty or a very long one, and returns what it found or None. None of them
+raises, and each takes time in proportion to the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from everhold.core.codec import loads
+from everhold.errors import BadValue
+from everhold.packages.strategies.prompt import shortened
+
+_EDGE: Final = " \t\r\n*_`\"'“”‘’.,;:!#>()[]$"
+_NUMBER: Final = r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?"
+_FRACTION: Final = re.compile(rf"({_NUMBER})\s{{0,3}}(?:/|out of)\s{{0,3}}({_NUMBER})")
+_PERCENT: Final = re.compile(rf"({_NUMBER})\s?(?:%|percent)")
+_BULLET: Final = re.compile(r"[ \t]{0,8}(?:[-*•]|\(?\d{1,3}[.):])[ \t]+(?=\S)")
+_BOXED: Final = re.compile(r"\\boxed\{([^{}]{1,500})\}")
+_AMOUNT: Final = re.compile(r"[$€£]?\s?(-?\d{1,3}(?:,\d{3})+|-?\d{1,15})(\.\d{1,15})?\s?(%?)")
+_LEAD: Final = re.compile(r"(?:so|thus|therefore|hence)?,? ?(?:the )?(?:final )?answer ?(?:is|=|:):? ?", re.IGNORECASE)
+
+
+def marked(text: str, word: str) -> str | None:
+    """What stands behind the last `WORD:` that begins a line, to the end of the text; one in capitals goes first."""
+    ends = _ends(text, word.upper(), re.NOFLAG) or _ends(text, word, re.IGNORECASE)
+    return (text[ends[-1] :].strip() or None) if ends else None
+
+
+def answer_in(text: str) -> str:
+    """The answer in a text that was asked to put it behind ANSWER:; all of the text if it did not.
+
+    A text with several lines like `Answer: …` and none in capitals is taken whole: they are a part of it.
+    """
+    if not _ends(text, "ANSWER", re.NOFLAG) and len(_ends(text, "answer", re.IGNORECASE)) > 1:
+        return text.strip()
+    return marked(text, "answer") or text.strip()
+
+
+def _ends(text: str, word: str, flags: re.RegexFlag) -> list[int]:
+    """Where each mark of this word ends."""
+    pattern = rf"^[ \t>*_#`-]{{0,8}}(?:(?i:final) )?{word}[ \t*_`]{{0,4}}[:=][ \t*_`]{{0,4}}"
+    return [found.end() for found in re.finditer(pattern, text, flags | re.MULTILINE)]
+
+
+def short_answer(text: str) -> str:
+    """The answer in one line: what a vote counts. Empty if the text says nothing."""
+    behind = marked(text, "answer")
+    if behind:
+        return behind.splitlines()[0].strip()
+    if boxed := _BOXED.findall(text):
+        return str(boxed[-1]).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip(_EDGE)]
+    return lines[-1] if lines else ""
+
+
+def normal(answer: str) -> str:
+    """The form in which two answers that mean the same are equal: without dress, case and digit grouping."""
+    bare = " ".join(_LEAD.sub("", shortened(answer, 2000), count=1).split()).strip(_EDGE)
+    amount = _AMOUNT.fullmatch(bare)
+    if amount is None:
+        return bare.casefold()
+    value = float(amount[1].replace(",", "") + (amount[2] or ""))
+    return f"{value:.12g}{amount[3]}"
+
+
+def score(text: str, most: float = 10) -> float | None:
+    """A score between 0 and `most`: `SCORE: 7`, `7/10`, `70 %`, or the last number. None outside of the range."""
+    said = marked(text, "score")
+    place = said.splitlines()[0] if said else text[-2000:]
+    if fraction := _FRACTION.search(place):
+        part, whole = float(fraction[1]), float(fraction[2])
+        value = part / whole * most if whole > 0 else -1.0
+    elif percent := _PERCENT.search(place):
+        value = float(percent[1]) / 100 * most
+    elif numbers := re.findall(_NUMBER, place):
+        value = float(numbers[0] if said else numbers[-1])
+    else:
+        return None
+    return value if 0 <= value <= most else None
+
+
+def choice(text: str, most: int, word: str) -> int | None:
+    """A number from 1 to `most`: behind `WORD:`, or the only such number in the text."""
+    said = marked(text, word)
+    numbers = re.findall(r"(?<![\w.])\d{1,3}(?!\w|\.\d)", said.splitlines()[0] if said else text[-20_000:])
+    chosen = list(dict.fromkeys(int(number) for number in numbers if 1 <= int(number) <= most))
+    return chosen[0] if chosen and (said or len(chosen) == 1) else None
+
+
+def is_verdict(text: str, word: str) -> bool:
+    """Whether this word comes first behind VERDICT:, or is all that was said."""
+    said = marked(text, "verdict")
+    if said is None:
+        return is_only(text, word)
+    return re.match(rf"{word}\b", said.strip(_EDGE), re.IGNORECASE) is not None
+
+
+def is_only(text: str, word: str) -> bool:
+    """Whether the text says this word and nothing else that matters."""
+    return text.strip(_EDGE).casefold() == word.casefold()
+
+
+def listed(text: str, most: int) -> list[str]:
+    """The items of a list, however it was written; a text that is none is one item. At most `most`, each once."""
+    found = _json_list(text) or _bullets(text)
+    items = (shortened(" ".join(item.split())) for item in found or [text])
+    return list(dict.fromkeys(item for item in items if item.strip(_EDGE)))[:most]
+
+
+def _json_list(text: str) -> list[str]:
+    begin, end = text.find("["), text.rfind("]")
+    if not 0 <= begin < end:
+        return []
+    try:
+        value = loads(text[begin : end + 1])
+    except BadValue:
+        return []
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _bullets(text: str) -> list[str]:
+    items: list[list[str]] = []
+    within = False  # what comes after an empty line is a remark, not a part of the item
+    for line in text.splitlines():
+        if found := _BULLET.match(line):
+            items.append([line[found.end() :]])
+        elif within and line.strip():
+            items[-1].append(line)
+        within = bool(items) and bool(line.strip()) and (within or found is not None)
+    return ["\n".join(lines) for lines in items]

@@ -1,0 +1,107 @@
+"""The name of a call as its author wrote it.
+
+What is refused is refused deep inside a library: `asyncio.to_thread` becomes `loop.run_in_executor`, a pool's `submit`
+becomes an audit event of `_thread`. Here the stack is walked back to the program's own code, and the last library
+call on the way is what the author wrote. Nothing of this runs unless something is refused or reported.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, Final
+
+from everhold.errors import ForeignCall
+
+_STDLIB: Final = sys.stdlib_module_names - {"__main__", "test"}
+#: Modules that only pass a call on.
+_PASSING: Final = frozenset({"contextlib", "functools"})
+_HERE: Final = "everhold.programs."
+_WATCH: Final = "everhold.programs.python.determinism_guard"
+
+
+def refusal(plain: str, frame: FrameType | None) -> ForeignCall:
+    """The error for a call that ended in `frame`. Coroutines that were handed over are closed: nobody will run them."""
+    for passed in _libraries(frame):
+        _close_unstarted(passed)
+    return ForeignCall(called(plain, frame))
+
+
+def called(plain: str, frame: FrameType | None) -> str:
+    """The outermost library call above `frame`, or `plain` where the program itself made the call."""
+    outermost = None
+    for passed in _libraries(frame):
+        if _module(passed) not in _PASSING:
+            outermost = passed
+    if outermost is None:
+        return plain
+    name, module = _name(outermost), _module(outermost)
+    if module.startswith("everhold."):
+        return f"{name} (see ctx.run and ctx.spawn)"
+    return name if _is_stdlib(module) else f"{name} ({plain})"
+
+
+def line(frame: FrameType | None) -> tuple[str, int]:
+    """The file and line of the program's own code from which the call was made."""
+    while frame is not None and (_is_library(frame) or _module(frame) == _WATCH):
+        frame = frame.f_back
+    return ("?", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def _libraries(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frames between a refused call and the program's own code, innermost first."""
+    while frame is not None and _module(frame) == _WATCH:
+        frame = frame.f_back
+    while frame is not None and _is_library(frame):
+        yield frame
+        frame = frame.f_back
+
+
+def _is_library(frame: FrameType) -> bool:
+    module = _module(frame)
+    if module.startswith("everhold."):
+        return not module.startswith(_HERE)
+    return _is_stdlib(module) or "site-packages" in frame.f_code.co_filename
+
+
+def _is_stdlib(module: str) -> bool:
+    return module.partition(".")[0] in _STDLIB
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _name(frame: FrameType) -> str:
+    """A function as people write it: `multiprocessing.Process.start`, whatever file it is defined in."""
+    code, module = frame.f_code, _module(frame)
+    qualname = code.co_qualname
+    if "." in qualname and code.co_argcount and code.co_varnames[0] in ("self", "cls"):
+        owner: Any = frame.f_locals.get(code.co_varnames[0])
+        kind: Any = owner if isinstance(owner, type) else type(owner)
+        module, qualname = kind.__module__, f"{kind.__qualname__}.{code.co_name}"
+    qualname = qualname.removesuffix(".__init__").removesuffix(".__enter__")
+    parts = module.split(".")
+    for length in range(1, len(parts) + 1):
+        shorter = ".".join(parts[:length])
+        home = sys.modules.get(shorter)
+        same = getattr(home, code.co_name, None)
+        if getattr(same, "__code__", None) is code:
+            return f"{shorter}.{code.co_name}"
+        if hasattr(home, qualname.partition(".")[0]):
+            return f"{shorter}.{qualname}"
+    return f"{module}.{qualname}"
+
+
+def _close_unstarted(frame: FrameType) -> None:
+    for value in list(frame.f_locals.values()):
+        for each in value if type(value) in (tuple, list) else (value,):
+            close_unstarted(each)
+
+
+def close_unstarted(value: object) -> None:
+    """Close a coroutine that has not begun, so that Python does not complain that it never did."""
+    if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
+        value.close()

@@ -1,0 +1,53 @@
+"""What of a life runs on its own, and what it waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everhold.core.codec import JSON
+from everhold.core.query import Query
+from everhold.programs.lua.vm import Vm
+
+
+class Strand:
+    """A state that runs on its own: the program, or a child it forked."""
+
+    __slots__ = ("asked", "fork", "label", "made", "memory", "name", "path", "place", "space", "stats", "vm", "waits")
+
+    def __init__(self, vm: Vm, path: str, space: str, memory: int, fork: Fork | None, name: str, place: int) -> None:
+        self.vm = vm
+        self.path = path
+        self.space = space  # the namespace of its durable values
+        self.memory = memory
+        self.fork = fork  # whose child it is
+        self.name, self.place = name, place
+        outer = fork.parent.label if fork is not None else ""
+        self.label: str = "" if fork is None else f"{outer}{name}#{place + 1}/"
+        self.asked = 0  # queries asked so far
+        self.made = 0  # children forked so far
+        self.stats: dict[str, JSON] = {}
+        self.waits: Wait | Fork | None = None
+
+
+class Wait:
+    """Open queries of a strand: it goes on when all of them have an answer."""
+
+    __slots__ = ("answers", "left", "queries", "strand")
+
+    def __init__(self, strand: Strand, queries: list[Query]) -> None:
+        self.strand = strand
+        self.queries = queries
+        self.answers: list[Any] = [None] * len(queries)
+        self.left = len(queries)
+
+
+class Fork:
+    """A strand that waits for its children: it goes on when all of them have ended."""
+
+    __slots__ = ("aborts", "children", "left", "parent", "results")
+
+    def __init__(self, parent: Strand, aborts: bool) -> None:
+        self.parent, self.aborts = parent, aborts
+        self.children: list[Strand] = []
+        self.results: list[bytes] = []
+        self.left = 0

@@ -1,0 +1,165 @@
+"""The parts of asyncio whose own versions would differ from one Python, or one process, to the next.
+
+`wait_for` makes a child task on Python 3.11 and none later; `as_completed` makes its tasks in the order of a set;
+`all_tasks` is a set built in an order that other sessions disturb; a `gather` hashes by its address. All four are
+replaced by versions that behave alike everywhere. What would start another loop, or hand work to a pool that has
+threads already, passes no method of our loop, so it is guarded. Outside a program the originals run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+import sys
+from collections.abc import Awaitable, Iterable, Iterator
+from typing import Any, Final
+
+from everhold.programs.call_names import close_unstarted, refusal
+from everhold.programs.python.event_loop import Loop
+
+_wait_for = asyncio.wait_for
+_as_completed = asyncio.as_completed
+_all_tasks = asyncio.all_tasks
+
+
+async def wait_for(fut: Awaitable[Any], timeout: float | None) -> Any:
+    """Wait for `fut`; cancel it and raise TimeoutError after `timeout` seconds."""
+    if type(asyncio._get_running_loop()) is not Loop:
+        return await _wait_for(fut, timeout)
+    if timeout is not None and timeout <= 0:
+        return await _wait_no_more(fut)
+    async with asyncio.timeout(timeout):
+        return await fut
+
+
+async def _wait_no_more(fut: Awaitable[Any]) -> Any:
+    """What a time of zero means: the result if it is there, and nothing begins that has not begun."""
+    if asyncio.iscoroutine(fut):
+        fut.close()
+        raise TimeoutError
+    future = asyncio.ensure_future(fut)
+    if not future.done():
+        future.cancel()
+        await asyncio.wait([future])
+    try:
+        return future.result()
+    except asyncio.CancelledError as error:
+        raise TimeoutError from error
+
+
+class _Completed:
+    """Hands out futures as they are done; for `for` and for `async for`."""
+
+    def __init__(self, fs: Iterable[Any], timeout: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        self._todo = dict.fromkeys(asyncio.ensure_future(f) for f in dict.fromkeys(fs))
+        self._left = len(self._todo)
+        self._done: asyncio.Queue[asyncio.Future[Any] | None] = asyncio.Queue()
+        self._timer = loop.call_later(timeout, self._late) if timeout is not None and self._todo else None
+        for future in self._todo:
+            future.add_done_callback(self._one_done)
+
+    def _one_done(self, future: asyncio.Future[Any]) -> None:
+        if future in self._todo:  # else it was too late
+            del self._todo[future]
+            self._done.put_nowait(future)
+            if not self._todo and self._timer is not None:
+                self._timer.cancel()
+
+    def _late(self) -> None:
+        for future in self._todo:
+            future.remove_done_callback(self._one_done)
+            self._done.put_nowait(None)
+        self._todo.clear()
+
+    async def _next(self) -> asyncio.Future[Any]:
+        future = await self._done.get()
+        if future is None:
+            raise TimeoutError
+        return future
+
+    async def _value(self) -> Any:
+        return (await self._next()).result()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._left:
+            raise StopIteration
+        self._left -= 1
+        return self._value()
+
+    def __aiter__(self) -> _Completed:
+        return self
+
+    async def __anext__(self) -> asyncio.Future[Any]:
+        if not self._left:
+            raise StopAsyncIteration
+        self._left -= 1
+        return await self._next()
+
+
+def as_completed(fs: Iterable[Any], *, timeout: float | None = None) -> Any:
+    """Yield what is done, in the order it is done."""
+    if type(asyncio._get_running_loop()) is not Loop:
+        return _as_completed(fs, timeout=timeout)
+    if asyncio.isfuture(fs) or asyncio.iscoroutine(fs):
+        raise TypeError(f"expect an iterable of futures, not {type(fs).__name__}")
+    return _Completed(fs, timeout)
+
+
+def all_tasks(loop: Any = None) -> set[asyncio.Task[Any]]:
+    """The tasks that are not done; in a program, a set that was filled in the order of their making."""
+    found = asyncio._get_running_loop() if loop is None else loop
+    if type(found) is not Loop:
+        return _all_tasks(loop)
+    return set(found.living())
+
+
+def _gathered(self: Any) -> int:
+    """A hash for the future that `gather` gives: by creation in a program, by address elsewhere."""
+    loop = self._loop
+    if type(loop) is not Loop:
+        return object.__hash__(self)
+    number = getattr(self, "number", None)
+    if number is None:
+        loop._count += 1
+        number = self.number = loop._count
+    return loop.spread(number)
+
+
+def _guard(original: Any, name: str) -> Any:
+    @functools.wraps(original)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if type(asyncio._get_running_loop()) is Loop:
+            for arg in args:
+                close_unstarted(arg)
+            raise refusal(name, sys._getframe(1))
+        return original(*args, **kwargs)
+
+    return guarded
+
+
+#: What a program may not do although none of our loop's methods is asked: where it is, and what people call it.
+_GUARDED: Final[list[tuple[Any, str, str]]] = [
+    (asyncio, "run", "asyncio.run"),
+    (asyncio, "new_event_loop", "asyncio.new_event_loop"),
+    (asyncio.events, "new_event_loop", "asyncio.new_event_loop"),
+    (asyncio.Runner, "run", "asyncio.Runner.run"),
+    (concurrent.futures.Future, "__init__", "concurrent.futures.Future"),
+]
+
+
+def install() -> None:
+    """Put them where programs look for them. Doing it again changes nothing."""
+    if asyncio.wait_for is wait_for:
+        return
+    for module in (asyncio, asyncio.tasks):
+        module.wait_for = wait_for  # type: ignore[attr-defined]
+        module.as_completed = as_completed  # type: ignore[attr-defined]
+        module.all_tasks = all_tasks  # type: ignore[attr-defined]
+    asyncio.tasks._GatheringFuture.__hash__ = _gathered  # type: ignore[attr-defined]
+    for owner, attribute, name in _GUARDED:
+        setattr(owner, attribute, _guard(getattr(owner, attribute), name))

@@ -1,0 +1,568 @@
+"""`ctx` for Python programs: each verb makes a query, or a value that is the same on replay."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import functools
+import random
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from everhold.core.codec import JSON, plain
+from everhold.core.graph import Node
+from everhold.core.journal import Notes
+from everhold.core.progress import LOGGED, LogEntry, Progress
+from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun, Usage
+from everhold.core.schema import schema_of, unfit
+from everhold.core.turn import Settled
+from everhold.errors import AfterCancel, BadArguments, BadValue, CannotRestart, ForeignCall
+from everhold.ports.program import Call
+from everhold.ports.signature import returned
+from everhold.programs.python import context_args
+from everhold.programs.python.child_handles import PythonChild, PythonProcess
+from everhold.programs.python.event_loop import Future, Loop, Task, current_task
+
+if TYPE_CHECKING:
+    from everhold.programs.python.execution import PythonExecution
+
+_NONE: Any = msgspec.UNSET
+_BOOLEAN = {"type": "boolean"}
+
+
+class PythonContext:
+    def __init__(self, execution: PythonExecution) -> None:
+        self._execution = execution
+        self._state = PythonState(self, "default")
+        self.cost: Usage | None = None
+
+    @property
+    def session_id(self) -> str:
+        return self._execution.birth.id
+
+    @property
+    def state(self) -> PythonState:
+        return self._state
+
+    # ---- questions
+
+    async def llm(self, prompt: str = "", **options: Any) -> Any:
+        execution = self._execution
+        if options or type(prompt) is not str or not prompt.isascii() or execution.birth.budget is not None:
+            return await self._ask_llm(prompt, **options)
+        task = self._task()
+        key = f"{task.path}:{task.asked}"
+        task.asked += 1
+        execution.llm_asked += 1
+        return await execution.ask(Query(execution.next_q(), key, prompt), None)
+
+    def _ask_llm(
+        self,
+        prompt: str = "",
+        *,
+        returns: Any = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        system: str | None = None,
+        max_tokens: int = MAX_TOKENS,
+        grounded: bool = False,
+        underspecified: bool = False,
+        to: str | None = None,
+        timeout: float | None = None,
+        default: Any = _NONE,
+        **options: Any,
+    ) -> Future:
+        execution = self._execution
+        task = self._task()
+        if execution.birth.budget is not None:
+            self._within_budget(1)
+        if type(prompt) is not str or not prompt.isascii():
+            context_args.words(prompt, "the prompt")
+        if system is not None:
+            context_args.words(system, "system")
+        if max_tokens is not MAX_TOKENS or grounded is not False or underspecified is not False:
+            max_tokens = context_args.whole(max_tokens, "max_tokens")
+            context_args.flag(grounded, "grounded")
+            context_args.flag(underspecified, "underspecified")
+        query = Query(
+            execution.next_q(),
+            f"{task.path}:{task.asked}",
+            prompt,
+            Kind.LLM,
+            None if messages is None else plain([dict(message) for message in messages], "messages"),
+            system,
+            max_tokens,
+            grounded,
+            underspecified,
+            plain(options, "options") if options else None,
+            to=None if to is None else context_args.text(to, "to"),
+            schema=None if returns is None else _schema(returns),
+            expires_at=None if timeout is None else self._after(timeout),
+            default=_NONE if default is _NONE else unfit(default, returns, "default"),
+        )
+        task.asked += 1
+        execution.llm_asked += 1
+        return execution.ask(query, returns)
+
+    async def llm_batch(self, items: Sequence[str | Mapping[str, Any]], **options: Any) -> list[Any]:
+        if not items:
+            raise BadArguments("ctx.llm_batch", "it needs at least one item")
+        if self._execution.birth.budget is not None:
+            self._within_budget(len(items))
+        asked: list[Future] = []
+        try:
+            for item in items:
+                own = {"prompt": item} if isinstance(item, str) else dict(item)
+                asked.append(self._ask_llm(**{**options, **own}))
+            return [await future for future in asked]
+        except BaseException:
+            for future in asked:
+                future.cancel()
+            raise
+
+    async def approval(
+        self, prompt: str, *, to: str | None = None, timeout: float | None = None, default: Any = _NONE
+    ) -> bool:
+        query = self._query(
+            Kind.APPROVAL,
+            prompt=context_args.words(prompt, "prompt"),
+            to=to,
+            schema=_BOOLEAN,
+            timeout=timeout,
+            default=default,
+        )
+        return bool(await self._execution.ask(query, bool))
+
+    async def input(
+        self,
+        prompt: str,
+        *,
+        returns: Any = None,
+        to: str | None = None,
+        timeout: float | None = None,
+        default: Any = _NONE,
+    ) -> Any:
+        schema = None if returns is None else _schema(returns)
+        query = self._query(
+            Kind.INPUT,
+            prompt=context_args.words(prompt, "prompt"),
+            to=to,
+            schema=schema,
+            timeout=timeout,
+            default=default,
+        )
+        return await self._execution.ask(query, returns)
+
+    async def receive(
+        self, name: str, *, returns: Any = None, timeout: float | None = None, default: Any = _NONE
+    ) -> Any:
+        schema = None if returns is None else _schema(returns)
+        named = context_args.words(name, "name")
+        query = self._query(Kind.SIGNAL, name=named, schema=schema, timeout=timeout, default=default)
+        return await self._execution.ask(query, returns)
+
+    async def call(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        rerun: str = "safe",
+        retries: int = 0,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        if not callable(function):
+            raise BadArguments("ctx.call", f"{function!r} is not a function")
+        if asyncio.iscoroutine(function):
+            raise BadArguments("ctx.call", "give it the function and its arguments, not a coroutine")
+        options: dict[str, JSON] = {"retries": retries} if context_args.count(retries, "retries") else {}
+        if context_args.seconds(timeout, "timeout") is not None:
+            options["timeout"] = timeout
+        query = self._query(
+            Kind.CALL,
+            name=_name_of(function),
+            args=_shown(args, kwargs),
+            rerun=context_args.rerun(rerun),
+            options=options or None,
+        )
+        effect = functools.partial(function, *args, **kwargs)
+        return await self._execution.ask(query, _returns(function), effect)
+
+    async def sleep(self, seconds: float) -> None:
+        if self._execution.cancelled and not self._execution.loop.dropped:
+            raise AfterCancel("sleep")
+        await asyncio.sleep(seconds)
+
+    # ---- what agents are made of (ports.agent)
+
+    async def put(
+        self,
+        kind: Kind,
+        effect: Callable[[], Any] | None = None,
+        *,
+        name: str = "",
+        args: JSON = None,
+        prompt: str = "",
+        schema: dict[str, JSON] | None = None,
+        options: dict[str, JSON] | None = None,
+        rerun: Rerun = Rerun.SAFE,
+        timeout: float | None = None,
+        to: str | None = None,
+    ) -> tuple[int, Any]:
+        if kind is Kind.LLM:
+            if self._execution.birth.budget is not None:
+                self._within_budget(1)
+            self._execution.llm_asked += 1
+        query = self._query(
+            kind,
+            prompt=prompt,
+            name=name,
+            args=args,
+            schema=schema,
+            options=options,
+            rerun=rerun,
+            timeout=timeout,
+            to=to,
+        )
+        pending: Any = self._execution.ask(query, None, effect)
+        try:
+            return query.q, await pending
+        finally:
+            self.cost = getattr(pending, "usage", None)
+
+    def keep_with(self, keep: Callable[[JSON], JSON]) -> None:
+        self._execution.keep = keep
+
+    def note(
+        self, *nodes: Node, leaf: str | msgspec.UnsetType | None = msgspec.UNSET, settled: Settled | None = None
+    ) -> None:
+        execution = self._execution
+        if execution.silent:
+            return
+        notes = execution.notes
+        notes.nodes = [*notes.nodes, *nodes]
+        if leaf is not msgspec.UNSET:
+            notes.leaf = leaf
+        if settled is not None:
+            notes.settled = settled
+
+    def recorded(self) -> Notes | None:
+        execution = self._execution
+        return (execution.recorded or Notes()) if execution.replaying else None
+
+    def fact(self, name: str, value: JSON, default: JSON = None) -> JSON:
+        execution = self._execution
+        recorded = self.recorded()
+        if recorded is not None:
+            execution.facts.update(recorded.facts)
+        elif execution.facts.get(name, default) != value and not execution.silent:
+            execution.facts[name] = execution.notes.facts[name] = value
+        return execution.facts.get(name, default)
+
+    def after(self, effect: Callable[[], Any]) -> None:
+        if not self._execution.silent:
+            self._execution.after.append(effect)
+
+    @property
+    def parent(self) -> str | None:
+        return self._execution.birth.parent
+
+    # ---- other programs
+
+    async def run(self, call: Call[Any]) -> Any:
+        task = self._task()
+        outer, ordinal = task.path, task.asked
+        task.asked += 1
+        counters = task.made, task.asked, task.drawn
+        task.path, task.made, task.asked, task.drawn = f"{outer}/{ordinal}", 0, 0, 0
+        body: Any = _call(call).program.body
+        try:
+            return await body(self, **call.program.arguments(call.args))
+        finally:
+            task.path = outer
+            task.made, task.asked, task.drawn = counters
+
+    async def restart(self, /, **args: Any) -> NoReturn:
+        execution, task = self._execution, self._task()
+        if not execution.loop.dropped:
+            if execution.cancelled:
+                raise AfterCancel("restart")
+            if "/" in task.path:
+                raise CannotRestart("this program was run inline by another one, whose session it is")
+            execution.begin_again(execution.program.bind((), args))
+        await Future(execution.loop)  # never done: nothing more of the program runs
+        raise AssertionError("unreachable")
+
+    def spawn(self, call: Call[Any], *, title: str = "") -> PythonChild:
+        return self._spawn(call, title=context_args.text(title, "title"))[1]
+
+    async def delegate(self, call: Call[Any], *, title: str = "", source: str = "") -> tuple[int, Any]:
+        q, child = self._spawn(call, title=title, source=source, bound=True)
+        try:
+            return q, await child
+        finally:
+            self.cost = child.usage
+
+    def _spawn(self, call: Call[Any], **more: Any) -> tuple[int, PythonChild]:
+        execution = self._execution
+        program = _call(call).program
+        query = self._query(Kind.SESSION, name=program.ref, args=call.args)
+        child = self.child_id(query)
+        options = {"version": program.version, "id": child, **more}
+        query = msgspec.structs.replace(query, options={k: v for k, v in options.items() if v})
+        return query.q, PythonChild(child, execution.ask(query, Any, child=call))
+
+    async def background(self, call: Call[Any], *, title: str = "") -> PythonProcess:
+        program = _call(call).program
+        options = {"do": "begin", "wakes": "signal", "version": program.version, "title": _text(title)}
+        _, found = await self.put(Kind.SESSION, name=program.ref, args=call.args, options=options)
+        return PythonProcess(self, found)
+
+    async def processes(self) -> list[dict[str, Any]]:
+        return list((await self.put(Kind.SESSION, options={"do": "list"}))[1])
+
+    async def tell(self, value: JSON) -> bool:
+        return bool((await self.put(Kind.SESSION, args=plain(value, "tell"), options={"do": "tell"}))[1])
+
+    def child_id(self, query: Query) -> str:
+        drawn = sha256(f"{self._execution.seed()}/{query.key}".encode()).hexdigest()
+        return f"s-{int(self._execution.loop.now * 1e9):016x}-{drawn[:24]}"
+
+    # ---- what is the same on replay
+
+    def now(self) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self._execution.loop.now, datetime.UTC)
+
+    def rng(self) -> random.Random:
+        return random.Random(self._drawn())
+
+    def random(self) -> float:
+        return random.Random(self._drawn()).random()
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.UUID(bytes=self._drawn()[:16], version=4)
+
+    def _drawn(self) -> bytes:
+        task = self._task()
+        key = f"{self._execution.seed()}/{task.path}~{task.drawn}"
+        task.drawn += 1
+        return sha256(key.encode()).digest()
+
+    def version(self, name: str, number: int) -> int:
+        execution = self._execution
+        name, number = context_args.text(name, "name"), context_args.whole(number, "number")
+        known = execution.versions.get(name)
+        if known is None:
+            known = execution.recorded_versions.get(name, 1) if execution.replaying else number
+            execution.versions[name] = known
+            if not execution.silent:
+                execution.notes.versions[name] = known
+        return known
+
+    # ---- what is silent on replay
+
+    def log(self, message: str, level: str = "info") -> None:
+        execution = self._execution
+        if not execution.silent:
+            entry = LogEntry(int(execution.loop.now * 1000), _text(level), "ctx.log", _text(message))
+            kept = execution.notes.log
+            kept.append(entry)
+            if len(kept) > LOGGED:
+                del kept[0]
+
+    def progress(self, step: int, total: int = 0, message: str | None = None) -> None:
+        execution = self._execution
+        step, total = context_args.whole(step, "step"), context_args.whole(total, "total")
+        if not execution.silent:
+            execution.notes.progress = Progress(step, total, None if message is None else _text(message))
+
+    def record(self, name: str, value: JSON) -> None:
+        execution = self._execution
+        name, kept = context_args.text(name, "name"), plain(value, f"record {name!r}")
+        execution.record[name] = kept
+        if not execution.silent:
+            execution.notes.record[name] = kept
+
+    def budget_remaining(self) -> dict[str, int | None] | None:
+        budget = self._execution.birth.budget
+        return None if budget is None else budget.remaining(**self._used())
+
+    # ---- how a query is made
+
+    def _query(
+        self,
+        kind: Kind,
+        *,
+        prompt: str = "",
+        name: str = "",
+        args: JSON = None,
+        rerun: Rerun = Rerun.SAFE,
+        to: str | None = None,
+        schema: dict[str, JSON] | None = None,
+        options: dict[str, JSON] | None = None,
+        timeout: float | None = None,
+        default: Any = _NONE,
+    ) -> Query:
+        execution, task = self._execution, self._task()
+        if execution.cancelled and not execution.loop.dropped:
+            raise AfterCancel(kind)
+        key = f"{task.path}:{task.asked}"
+        task.asked += 1
+        return Query(
+            execution.next_q(),
+            key,
+            prompt,
+            kind,
+            options=options,
+            name=name,
+            args=args,
+            rerun=rerun,
+            to=None if to is None else context_args.text(to, "to"),
+            schema=schema,
+            expires_at=None if timeout is None else self._after(timeout),
+            default=_NONE if default is _NONE else plain(default, "default"),
+        )
+
+    def _task(self) -> Task:
+        loop = self._execution.loop
+        task = current_task(loop) if loop.thread == get_ident() else None
+        if type(task) is not Task:
+            if loop.dropped and isinstance(asyncio._get_running_loop(), Loop):
+                nobody: Task = _NOBODY
+                return nobody
+            raise ForeignCall("ctx outside its own program")
+        return task
+
+    def _after(self, timeout: float) -> float | None:
+        patience = context_args.seconds(timeout, "timeout")
+        return None if patience is None else self._execution.loop.now + patience
+
+    def _within_budget(self, asking: int) -> None:
+        budget = self._execution.birth.budget
+        assert budget is not None
+        budget.check(asking, **self._used())
+
+    def _used(self) -> dict[str, int]:
+        execution, meter = self._execution, self._execution.meter
+        elapsed = max(0, int((execution.loop.now - execution.birth.created_at) * 1000))
+        return {
+            "llm_calls": meter.llm_calls + execution.llm_asked,
+            "elapsed_ms": elapsed,
+            "tokens": meter.tokens,
+        }
+
+
+class _Nobody:
+    """Stands in for the task of a program that is being dropped: nothing it counts matters."""
+
+    path = "-"
+    made = asked = drawn = 0
+
+
+_NOBODY: Any = _Nobody()
+
+
+class PythonState:
+    """Durable values of one namespace."""
+
+    def __init__(self, context: PythonContext, namespace: str) -> None:
+        if not context_args.text(namespace, "ctx.state") or any(part in namespace for part in ("/", "\\", "..", "\0")):
+            raise BadArguments("ctx.state", f"Invalid namespace: '{namespace}'")
+        self._context, self._namespace = context, namespace
+
+    def __call__(self, namespace: str) -> PythonState:
+        return PythonState(self._context, namespace)
+
+    async def _do(self, verb: str, key: str = "", value: JSON = None) -> Any:
+        args = {"in": self._namespace, "do": verb}
+        if value is not None:
+            args["value"] = plain(value, f"state {key!r}")
+        query = self._context._query(Kind.STATE, name=context_args.words(key, "key"), args=args)
+        return await self._context._execution.ask(query, None)
+
+    async def get(self, key: str, default: JSON = None) -> JSON:
+        found = await self._do("get", key)
+        return default if found is None else found[0]
+
+    async def has(self, key: str) -> bool:
+        return await self._do("get", key) is not None
+
+    async def set(self, key: str, value: JSON) -> None:
+        await self._do("set", key, [value])
+
+    async def delete(self, key: str) -> bool:
+        return bool(await self._do("delete", key))
+
+    async def keys(self) -> list[str]:
+        return list(await self._do("keys"))
+
+    async def set_nx(self, key: str, value: JSON) -> bool:
+        return bool(await self._do("set_nx", key, [value]))
+
+    async def incr(self, key: str, delta: float = 1, default: float = 0) -> float:
+        found: float = await self._do("incr", key, [delta, default])
+        return found
+
+    async def update(self, key: str, change: Callable[[Any], JSON], default: JSON = None) -> JSON:
+        found = await self._do("get", key)
+        value = plain(change(default if found is None else found[0]), f"state {key!r}")
+        await self._do("swap", key, [value])
+        return value
+
+
+def _call(call: Any) -> Call[Any]:
+    if not isinstance(call, Call):
+        raise BadArguments("ctx", f"{call!r} is not a call; call a program: ctx.run(my_program(x=1))")
+    return call
+
+
+def _schema(returns: Any) -> dict[str, JSON]:
+    schema: dict[str, JSON] = schema_of(returns)
+    return schema
+
+
+def _text(value: object) -> str:
+    return str(value).encode("utf-8", "backslashreplace").decode()
+
+
+#: How modules end that were loaded from a file: see `packages.load`.
+_FROM_FILE = re.compile(r"_[0-9a-f]{12}$")
+
+
+def _name_of(function: Any) -> str:
+    """What a call is known as: the same whether its file runs as a script or was loaded from its path."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    module = getattr(inner, "__module__", None) or "?"
+    code = getattr(inner, "__code__", None)
+    if code is not None and (module == "__main__" or _FROM_FILE.search(module)):
+        module = Path(code.co_filename).stem
+    return f"{module}:{getattr(inner, '__qualname__', type(inner).__name__)}"
+
+
+def _returns(function: Any) -> Any:
+    """The type a call's result is read back as: its annotation, where it has one that can be resolved."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    found = returned(inner)
+    return None if found in (Any, type(None), str, int, float, bool, None) else found
+
+
+def _shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> JSON:
+    """A call's arguments for people to read; what JSON cannot hold is shown as text."""
+
+    def one(value: Any) -> JSON:
+        try:
+            return plain(value)
+        except BadValue:
+            return _text(repr(value))[:200]
+
+    shown: dict[str, JSON] = {}
+    if args:
+        shown["args"] = [one(value) for value in args]
+    if kwargs:
+        shown["kwargs"] = {name: one(value) for name, value in kwargs.items()}
+    return shown or None

@@ -1,0 +1,420 @@
+"""Python programs: an `async def` on the deterministic loop.
+
+An execution holds the program's coroutine, the futures of its open queries, and what it said since the last
+delivery. Answers go in as decoded JSON, queries come out in the order asked; nothing here touches the world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from everhold.core.codec import JSON
+from everhold.core.journal import Delivery, Notes, Reply, Restart
+from everhold.core.ledger import Ledger
+from everhold.core.metrics import Metrics
+from everhold.core.query import Answer, Query, Usage
+from everhold.core.schema import fit, unfit
+from everhold.core.session import Birth
+from everhold.core.status import Outcome, Raised, Returned, Stopped
+from everhold.errors import (
+    AfterCancel,
+    AnswerFailed,
+    ChildFailed,
+    EverholdError,
+    Expired,
+    OutcomeUnknown,
+    Overtaken,
+    Spinning,
+    Stuck,
+    VersionMissing,
+    words_of,
+)
+from everhold.ports.interrupts import is_own
+from everhold.ports.program import Call, Program
+from everhold.programs.python import asyncio_parts, determinism_guard, gc_guard
+from everhold.programs.python.context import PythonContext
+from everhold.programs.python.event_loop import PARKED, Future, Loop, Task
+from everhold.programs.python.fast_replay import Track
+
+asyncio_parts.install()
+gc_guard.install()
+
+
+class Pending(Future):
+    """The future of an open query, made by `PythonExecution.ask`. Cancelling it withdraws the query."""
+
+    __slots__ = ("execution", "q", "type", "usage")
+
+    execution: PythonExecution
+    q: int
+    type: Any  # of its answer
+    usage: Usage | None  # what its answer cost, once it is there and if it says so
+
+    __init__: Any = asyncio.Future.__init__  # in C: there is one for each question
+
+    def cancel(self, msg: Any = None) -> bool:
+        done = super().cancel(msg)
+        if done:
+            self.execution.withdraw(self.q)
+        return done
+
+
+class PythonExecution:
+    remote = bare = False
+
+    def __init__(
+        self, program: Program[Any, Any], birth: Birth, meter: Metrics, restart: Restart | None = None
+    ) -> None:
+        self.program = program
+        self.birth = birth
+        self.meter = meter
+        self.args = birth.args if restart is None else restart.args
+        self.restarts = 0 if restart is None else restart.count
+        self.loop = Loop(  # type: ignore[abstract]
+            salt=hash_of(birth.seeds[0].seed), prefix=f"{self.restarts}@" if self.restarts else ""
+        )
+        self.n = -1
+        self.cancelled = False
+        self.recorded_versions: dict[str, int] = {}  # of the delivery being replayed
+        self.recorded: Notes | None = None  # all that it noted
+        self.facts: dict[str, JSON] = {}
+        self.after: list[Callable[[], Any]] = []  # to be done when what was said is kept
+        self.versions: dict[str, int] = {}
+        self.record: dict[str, JSON] = {}
+        self.asked_count = 0 if restart is None else restart.q
+        self.llm_asked = 0  # llm queries of this delivery, for budgets
+        self.spent = Ledger()  # what its answers cost
+        self.spent.add("", None if restart is None else restart.spent)
+        self.keep: Callable[[JSON], JSON] | None = None  # how answers from outside are written down
+        self._effects: dict[int, Callable[[], Any]] = {}
+        self._lent: list[Callable[[], Any]] = []  # effects that were given up
+        self._children: dict[int, Call[Any]] = {}
+        self._pending: dict[int, Pending] = {}
+        self._asked: list[Query] = []
+        self._withdrawn: list[int] = []
+        self._notes: Notes | None = None
+        self._root: Task | None = None
+        self._track: Track | None = None  # what its root runs, if it was begun on replay
+        self.context = PythonContext(self)
+
+    # ---- the port
+
+    def entered(self) -> Loop:
+        return self.loop
+
+    def advance(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+        loop = self.loop
+        self.n, loop.now = n, at
+        self._asked, self._withdrawn, self._notes, self.llm_asked = [], [], None, 0
+        if self.after:
+            self.after = []
+        if self._lent:
+            self._let_go()
+        if loop.dropped:
+            raise Overtaken(self.birth.id, n)
+        try:
+            with determinism_guard.watched(self):
+                if self._root is None:
+                    self._begin()
+                for answer in answers:
+                    self._hand_over(answer)
+                if fired:
+                    loop.fire()
+                if cancel is not None:
+                    self._cancel(cancel)
+                loop.drain()
+        except BaseException as error:
+            return self._broken(error, cancel)
+        return self._reply(cancel)
+
+    def follow(self, recorded: Sequence[Delivery], place: int, last: int) -> tuple[int, Reply]:
+        given, track = recorded[place], self._track
+        if track is not None:
+            track.lay(recorded, place, last)
+        reply = self.advance(given.n, given.at, given.answers, False, None)
+        return (place if track is None else track.place), reply
+
+    def effect(self, q: int) -> Callable[[], Any] | None:
+        return self._effects.get(q)
+
+    def child(self, q: int) -> Call[Any] | None:
+        return self._children.get(q)
+
+    def again(self, restart: Restart, meter: Metrics) -> PythonExecution:
+        return PythonExecution(self.program, self.birth, meter, restart)
+
+    def drop(self) -> None:
+        if self.loop.dropped:
+            return
+        try:
+            with determinism_guard.watched(self):
+                self.loop.drop()
+        except determinism_guard.Overtime:
+            determinism_guard.leave()
+        self._pending.clear()
+        self._effects.clear()
+        self._lent.clear()
+        self._children.clear()
+
+    # ---- being run
+
+    def _begin(self) -> None:
+        arguments = self.program.arguments(self.args)
+        coro: Any = self.program.body(self.context, **arguments)
+        if self.replaying:
+            coro = self._track = Track(coro, self)
+        self._root = self.loop.create_task(coro)
+        PARKED.add(self.loop)
+
+    def _hand_over(self, answer: Answer) -> None:
+        pending = self._pending.pop(answer.q, None)
+        self._effects.pop(answer.q, None)
+        child = self._children.pop(answer.q, None)
+        if pending is None or pending.done():
+            return
+        if answer.usage is not None:
+            pending.usage = answer.usage
+            self.spent.add("", answer.usage)
+        if answer.error is not None:
+            pending.set_exception(_raised(answer))
+        elif pending.type is None:
+            pending.set_result(answer.value)
+        else:
+            wanted = child.program.types.get("return", Any) if child is not None else pending.type
+            try:
+                pending.set_result(answer.value if wanted is Any else fit(answer.value, wanted))
+            except EverholdError as error:
+                pending.set_exception(_bare(error))
+
+    def go_along(self, track: Track, paused: Any, coro: Coroutine[Any, Any, Any], last: int) -> Any:
+        """Hand over what is recorded, up to `last`, as long as there is nothing else to do; returns the last pause."""
+        root, loop, place, recorded = self._root, self.loop, track.place, track.recorded
+        assert root is not None
+        ready, cancelling, send = loop._ready, root.cancelling, coro.send
+        try:
+            while place < last:
+                asked, following = self._asked, recorded[place + 1]
+                answers = following.answers
+                if (
+                    len(asked) != 1
+                    or len(answers) != 1
+                    or type(paused) is not Pending
+                    or asked[0].q != paused.q
+                    or answers[0].q != paused.q
+                    or asked != recorded[place].asked
+                    or ready
+                    or cancelling()
+                    or paused._callbacks
+                    or not paused._asyncio_future_blocking
+                ):
+                    break
+                place += 1
+                self.n, loop.now, self.llm_asked = following.n, following.at, 0
+                asked.clear()
+                if self._withdrawn:
+                    self._withdrawn = []
+                paused._asyncio_future_blocking = False
+                self._hand_over(answers[0])
+                error = paused.exception()
+                paused = send(None) if error is None else coro.throw(error)
+                error = None  # with all that it held, as when its task lets go of it
+        finally:
+            track.place = place
+        return paused
+
+    def _cancel(self, reason: str) -> None:
+        """The program sees CancelledError once; what it asks afterwards is refused."""
+        self.cancelled = True
+        assert self._root is not None
+        self._root.cancel(reason)
+
+    def _broken(self, error: BaseException, cancel: str | None) -> Reply:
+        """An advance that did not come to its pause. Ctrl-C and mistakes of ours go up: nothing may be committed."""
+        determinism_guard.leave()
+        if isinstance(error, determinism_guard.Overtime):
+            error = determinism_guard.overtime().with_traceback(error.__traceback__)
+        fails = isinstance(error, Spinning | SystemExit) or (isinstance(error, KeyboardInterrupt) and is_own(error))
+        if not fails:
+            self.drop()
+            raise error
+        return self._end(raised(error, self.n) if cancel is None else Stopped(cancel))
+
+    def _reply(self, cancel: str | None) -> Reply:
+        assert self._root is not None
+        if cancel is not None:
+            return self._end(Stopped(cancel))
+        if self._root.done():
+            return self._end(self._outcome(self._root))
+        due = self.loop.due()
+        if not self._pending and due is None:
+            if self._notes is None or self._notes.restart is None:
+                return self._end(self._stuck())
+            reply = Reply([], self._withdrawn, None, None, self._notes)
+            self.drop()
+            return reply
+        return Reply(self._asked, self._withdrawn, due, None, self._notes)
+
+    def _outcome(self, root: Task) -> Outcome:
+        if root.cancelled():
+            return Raised("CancelledError: the program cancelled itself", "CancelledError", "", self.n)
+        error = root.exception()
+        if error is None:
+            try:
+                return Returned(unfit(root.result(), self.program.types.get("return"), "the return value"))
+            except EverholdError as problem:
+                error = problem
+        return raised(error, self.n)
+
+    def _stuck(self) -> Outcome:
+        names = [f"{task.path} ({_place(task)})" for task in self.loop.living()]
+        return raised(Stuck(names), self.n)
+
+    def _end(self, outcome: Outcome) -> Reply:
+        self.drop()
+        return Reply([], [], None, outcome, self._notes)
+
+    # ---- what the context calls
+
+    def begin_again(self, args: dict[str, JSON]) -> None:
+        """End here, and leave what another execution needs to begin again; nothing that is ready runs any more."""
+        if self._root is None or self._root.done():
+            return  # it has ended already
+        now = {query.q for query in self._asked}
+        self._withdrawn += sorted(self._pending.keys() - now)
+        self._asked = []
+        self._pending.clear()
+        self.loop.stand_still()
+        self.notes.restart = Restart(
+            args=args, count=self.restarts + 1, q=self.asked_count, metrics=self.meter.copy(), spent=self.spent.usage
+        )
+
+    def withdraw(self, q: int) -> None:
+        if self._pending.pop(q, None) is None or self.loop.dropped:
+            return
+        effect = self._effects.pop(q, None)
+        if effect is not None:
+            self._lent.append(effect)
+        if self._asked and q >= self._asked[0].q:  # asked and withdrawn in one breath: nobody heard of it
+            self._asked = [query for query in self._asked if query.q != q]
+        else:
+            self._withdrawn.append(q)
+
+    def _let_go(self) -> None:
+        """Forget effects that were given up. Live, they may go on for a while: what they hold is finished nowhere."""
+        self.loop.active = False
+        try:
+            self._lent.clear()
+        finally:
+            self.loop.active = True
+
+    def ask(self, query: Query, type_: Any, effect: Any = None, child: Call[Any] | None = None) -> Future:
+        if self.loop.dropped:
+            return Future(self.loop)  # never done
+        if self.cancelled:
+            raise AfterCancel(query.kind)
+        q, loop = query.q, self.loop
+        pending: Pending = Pending(loop=loop)
+        loop._count = pending.number = loop._count + 1
+        pending.execution, pending.q, pending.type = self, q, type_
+        self._pending[q] = pending
+        self._asked.append(query)
+        if effect is not None:
+            self._effects[q] = effect
+        if child is not None:
+            self._children[q] = child
+        return pending
+
+    def next_q(self) -> int:
+        q = self.asked_count
+        self.asked_count = q + 1
+        return q
+
+    @property
+    def replaying(self) -> bool:
+        return self.loop.replaying
+
+    @replaying.setter
+    def replaying(self, value: bool) -> None:
+        self.loop.replaying = value
+        if not value and self._track is not None:
+            self._track.leave()
+
+    @property
+    def silent(self) -> bool:
+        return self.loop.replaying or self.loop.dropped
+
+    @property
+    def notes(self) -> Notes:
+        if self._notes is None:
+            self._notes = Notes(withdrawn=[], log=[], record={}, versions={}, facts={})
+        return self._notes
+
+    def seed(self) -> str:
+        """The seed of the dice for this delivery: a fork has its own from its fork point on."""
+        return next(entry.seed for entry in reversed(self.birth.seeds) if self.n >= entry.since)
+
+
+def hash_of(text: str) -> int:
+    """A number from hexadecimal text, the same in every process."""
+    return int(text[:12] or "0", 16)
+
+
+def _raised(answer: Answer) -> EverholdError:
+    """The exception a program sees for an error instead of a value."""
+    error = answer.error or {}
+    code, message = error.get("code", ""), error.get("message", "")
+    if code == Expired.code:
+        return Expired(answer.id)
+    if code == OutcomeUnknown.code:
+        return OutcomeUnknown(message)
+    if code == ChildFailed.code:
+        return ChildFailed(error.get("session_id", ""), error.get("state", ""), message)
+    return AnswerFailed(message, code)
+
+
+def _bare(error: EverholdError) -> EverholdError:
+    """An error without what led to it: its frames hold the future that is to hold the error, in a circle."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+def raised(error: BaseException, n: int) -> Raised:
+    """An error as it is stored: its words, its kind, and the user's frames."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "/everhold/programs/" not in frame.filename.replace("\\", "/")
+        and "/asyncio/" not in frame.filename.replace("\\", "/")
+    ]
+    name = type(error).__name__
+    words = words_of(error)
+    message = f"{name}: {words}" if words else name
+    kind = error.code if isinstance(error, EverholdError) else name
+    return Raised(_clean(message), kind, _clean("".join(traceback.format_list(frames[-20:]))), n)
+
+
+def _clean(text: str) -> str:
+    """Text that JSON can hold, whatever an exception put into its message."""
+    return text.encode("utf-8", "backslashreplace").decode()[:20_000]
+
+
+def _place(task: Task) -> str:
+    coro: Any = task.get_coro()
+    frame = getattr(coro, "cr_frame", None)
+    return f"{coro.__qualname__}, line {frame.f_lineno}" if frame is not None else coro.__qualname__
+
+
+class PythonHost:
+    """Finds a session's program with `find`, and begins its lives."""
+
+    def __init__(self, find: Callable[[str, int], Program[Any, Any]]) -> None:
+        self._find = find
+
+    def begin(self, birth: Birth, meter: Metrics) -> PythonExecution:
+        program = self._find(birth.program, birth.version)
+        if program.version != birth.version:
+            raise VersionMissing(program.name, birth.version, program.version)
+        return PythonExecution(program, birth, meter)

@@ -1,0 +1,137 @@
+"""What is done when a schedule comes round or an event happens: a session is started, or one is fed.
+
+Each deed is done under a key of its own, and once: whoever does it again under the same key changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import Parameter, Signature
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from everhold.core.codec import JSON, plain
+from everhold.engine.arguments import labels_of, title_of
+from everhold.errors import BadArguments, DamagedGraph, NotAProgram, StoreDamaged, StoreError
+from everhold.ports.program import Call
+from everhold.ports.store import Duty
+
+#: Gives the fields of what happened as arguments of their names.
+FIELDS: Final = "*"
+
+
+class Start(msgspec.Struct, frozen=True, omit_defaults=True, tag="start", tag_field="do"):
+    """Begin a session of a program, in its newest version."""
+
+    program: str
+    args: dict[str, JSON] = {}
+    give: str = ""  # the argument that is given what happened; `FIELDS`: its fields are arguments; empty: none is
+    title: str = ""
+    labels: dict[str, str] = {}
+
+
+class Feed(msgspec.Struct, frozen=True, omit_defaults=True, tag="feed", tag_field="do"):
+    """Send something to a session that is there already, by its id or its key.
+
+    `signal` names what the program receives; without it, something is said to a conversation. `value` is what is
+    sent; without it, what happened.
+    """
+
+    session: str
+    signal: str = ""
+    value: JSON = msgspec.UNSET
+
+
+Deed = Start | Feed
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a deed came to: which session, and whether this try was the one that did it."""
+
+    session_id: str
+    new: bool
+
+
+class Hands(Protocol):
+    """Whoever does deeds in this process."""
+
+    def able(self, deed: Deed) -> bool:
+        """Whether it can be done here; else it is for a process that has the program."""
+        ...
+
+    async def do(self, deed: Deed, key: str, happened: JSON, labels: Mapping[str, str]) -> Done:
+        """Do it, unless it was done under this key. Raises what keeps it from being done."""
+        ...
+
+
+def deed(
+    do: Any,
+    *,
+    give: str = "",
+    args: Mapping[str, Any] | None = None,
+    title: str = "",
+    labels: Mapping[str, str] | None = None,
+) -> Deed:
+    """What was given as a call, as a program with arguments, or as a `Feed`; raises `NotAProgram`, `BadArguments`."""
+    if isinstance(do, Feed):
+        return _feed(do, give or args or title or labels)
+    fixed = dict(plain(dict(args or {}), "args"))
+    title, told = title_of(title), labels_of(labels)
+    if isinstance(do, Call):
+        if fixed or give not in ("", FIELDS):
+            raise BadArguments("do", "a call has its arguments; give the program itself, and args=")
+        return Start(do.program.ref, dict(do.args), "", title, told)
+    ref = getattr(do, "ref", None)
+    if not isinstance(ref, str) or not callable(do):
+        raise NotAProgram(repr(do), "give a program, a call of one, or Feed(session, …)")
+    if not isinstance(give, str):
+        raise BadArguments("give", f"{give!r} is not the name of an argument")
+    return Start(ref, fixed, give, title, told)
+
+
+def _feed(given: Feed, more: object) -> Feed:
+    if more:
+        raise BadArguments("do", "what is fed to a session takes no arguments, title or labels")
+    if not isinstance(given.session, str) or not given.session.strip():
+        raise BadArguments("Feed", "say which session, by its id or its key")
+    if not isinstance(given.signal, str):
+        raise BadArguments("Feed", f"{given.signal!r} is not the name of a signal")
+    if given.value is not msgspec.UNSET:
+        plain(given.value, "value")
+    return given
+
+
+def deed_of(duty: Duty) -> Deed:
+    """What a stored schedule, trigger or handover does."""
+    body: Any = duty.body
+    found: Deed = msgspec.convert(body.get("terms", body)["do"], Deed)
+    return found
+
+
+def arguments(start: Start, happened: JSON, signature: Signature) -> dict[str, JSON]:
+    """The arguments of a session that is begun now; of the fields of what happened, those that the program takes."""
+    if not start.give:
+        return dict(start.args)
+    if start.give != FIELDS:
+        return {**start.args, start.give: happened}
+    if happened is None:
+        return dict(start.args)
+    if not isinstance(happened, dict):
+        raise BadArguments(start.program, "its arguments are the fields of the payload, which is no object")
+    taken = signature.parameters
+    takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in taken.values())
+    return {**start.args, **{name: value for name, value in happened.items() if takes_all or name in taken}}
+
+
+def told(error: Exception) -> str:
+    """What kept a deed from being done, in a line; trouble with the store is raised again: it is nobody's fault."""
+    if isinstance(error, StoreError) and not isinstance(error, StoreDamaged | DamagedGraph):  # these are a session's
+        raise error
+    code = getattr(error, "code", "") or type(error).__name__
+    return f"{error} [{code}]"
+
+
+def waits(tries: int) -> float:
+    """Seconds until something that failed so often is tried again: longer and longer, up to five minutes."""
+    return float(min(2 ** max(tries - 1, 0), 300))

@@ -1,0 +1,325 @@
+"""Schedules: sessions that begin, or are fed, when a moment comes round.
+
+Rules
+  1. Each moment is done once, whatever number of processes look: it is done under a key made of the schedule's name,
+     its incarnation and the moment, and the schedule moves on by compare-and-set.
+  2. First it is written down which moment is begun, then it is done, then the schedule moves on. Who dies between is
+     followed by another process after `PATIENCE`, which does the same moment under the same key.
+  3. What cannot be done is tried again, later and later, and the schedule says why. Where the program or the timezone
+     is missing, nothing is changed: a process that has it will do it. No schedule waits for another.
+"""
+
+from __future__ import annotations
+
+import datetime as dates
+import logging
+from collections.abc import Callable
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from everhold.errors import (
+    BadArguments,
+    BadSchedule,
+    Outdated,
+    Overtaken,
+    StoreError,
+    UnknownSchedule,
+    UnknownSession,
+)
+from everhold.ports.store import Duty, Store
+from everhold.schedules.action import Deed, Hands, told, waits
+from everhold.schedules.recurrence import Once, Rhythm, after, latest, text
+
+log = logging.getLogger("everhold")
+
+KIND: Final = "schedule"
+AT_ONCE: Final = 100
+#: Seconds after which another process goes on with a moment that was begun and not finished.
+PATIENCE: Final = 10.0
+#: Seconds that a moment may be late where missed ones do not count.
+GRACE: Final = 60.0
+#: Seconds between two looks whether the session before has ended: a tenth of the time that was waited, within these.
+QUEUED: Final = (1.0, 60.0)
+
+Overlap = Literal["allow", "skip", "queue"]
+CatchUp = Literal["one", "all", "none"]
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What the author of a schedule says."""
+
+    when: Rhythm
+    do: Deed
+    overlap: Overlap = "allow"  # what to do while the session of the moment before has not ended
+    catch_up: CatchUp = "one"  # which of the moments that nobody was there for are made up
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A schedule as it is stored."""
+
+    terms: Terms
+    since: float
+    incarnation: str
+    revision: int = 1
+    paused: bool = False
+    next: float | None = None  # the moment that comes; None: no more
+    begun: float | None = None  # the moment that is being done
+    tries: int = 0
+    problem: str = ""
+    last: float | None = None
+    last_session: str | None = None
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A schedule as people see it."""
+
+    name: str
+    when: str
+    do: Deed
+    overlap: str
+    catch_up: str
+    state: str  # active, paused, or done
+    next_at: float | None
+    last_at: float | None
+    last_session: str | None
+    problem: str  # what kept the last try from being done
+    revision: int  # grows with every change of what its author says
+
+
+class Schedules:
+    """Keeps schedules, and does what is due. `dice` draws the incarnations."""
+
+    def __init__(self, store: Store, hands: Hands, dice: Callable[[int], int]) -> None:
+        self._store, self._hands, self._dice = store, hands, dice
+        self._left = 0  # due ones that were left to other processes at the last look
+        self._odd: set[str] = set()  # those that cannot be counted here, which was told
+
+    # ---- what its author says
+
+    async def put(self, name: str, terms: Terms, now: float, revision: int | None = None) -> Schedule:
+        """Make a schedule, or change one; the same again changes nothing. With `revision`, only if it is that one's."""
+        _check(name, terms)
+        while True:
+            duty = await self._store.duty(KIND, name)
+            kept = None if duty is None else _read(duty)
+            if revision is not None and revision != (0 if kept is None else kept.revision):
+                raise Outdated(f"schedule {name!r}", revision, 0 if kept is None else kept.revision)
+            if kept is not None and kept.terms == terms:
+                return shown(name, kept)
+            fresh = self._changed(kept, terms, now)
+            try:
+                await self._write(duty or Duty(KIND, name, None), fresh)
+            except Overtaken:
+                continue
+            return shown(name, fresh)
+
+    def _changed(self, kept: Kept | None, terms: Terms, now: float) -> Kept:
+        if kept is None:
+            first = terms.when.at if isinstance(terms.when, Once) else after(terms.when, now, now)
+            return Kept(terms, now, f"{self._dice(48):012x}", next=first)
+        changed = msgspec.structs.replace(kept, terms=terms, revision=kept.revision + 1, problem="", tries=0)
+        if kept.terms.when == terms.when:
+            return changed
+        first = terms.when.at if isinstance(terms.when, Once) else after(terms.when, now, now)
+        return msgspec.structs.replace(changed, since=now, next=first)
+
+    async def pause(self, name: str) -> Schedule:
+        """Let no moment come until it is resumed."""
+        return await self._edit(name, lambda kept: msgspec.structs.replace(kept, paused=True))
+
+    async def resume(self, name: str, now: float) -> Schedule:
+        """Go on with the next moment after now: those between were not missed, but called off."""
+
+        def resumed(kept: Kept) -> Kept:
+            if not kept.paused:
+                return kept
+            following = kept.next
+            if following is not None and not isinstance(kept.terms.when, Once) and following <= now:
+                following = after(kept.terms.when, now, kept.since)
+            return msgspec.structs.replace(kept, paused=False, next=following)
+
+        return await self._edit(name, resumed)
+
+    async def _edit(self, name: str, change: Callable[[Kept], Kept]) -> Schedule:
+        while True:
+            duty = await self._store.duty(KIND, name)
+            if duty is None:
+                raise UnknownSchedule(name)
+            kept = change(_read(duty))
+            if kept != _read(duty):
+                kept = msgspec.structs.replace(kept, revision=kept.revision + 1)
+                try:
+                    await self._write(duty, kept)
+                except Overtaken:
+                    continue
+            return shown(name, kept)
+
+    async def remove(self, name: str) -> None:
+        """Forget a schedule; sessions that it has begun go on."""
+        while True:
+            duty = await self._store.duty(KIND, name)
+            if duty is None:
+                raise UnknownSchedule(name)
+            try:
+                return await self._store.undertake([msgspec.structs.replace(duty, body=None)])
+            except Overtaken:
+                continue
+
+    # ---- looking
+
+    async def all(self, prefix: str = "") -> list[Schedule]:
+        found: list[Duty] = []
+        while page := await self._store.duties(KIND, prefix=prefix, after=found[-1].id if found else ""):
+            found += page
+        return [shown(duty.id, _read(duty)) for duty in found]
+
+    async def moments(self, name: str, count: int) -> list[float]:
+        """The next moments of a schedule, as if it were not paused."""
+        duty = await self._store.duty(KIND, name)
+        if duty is None:
+            raise UnknownSchedule(name)
+        kept = _read(duty)
+        found: list[float] = []
+        following = kept.next
+        while following is not None and len(found) < count:
+            found.append(following)
+            following = after(kept.terms.when, following, kept.since)
+        return found
+
+    # ---- doing
+
+    async def look(self, now: float) -> bool:
+        """Do what is due; returns whether there may be more."""
+        due = await self._store.duties(KIND, due=now, limit=AT_ONCE + self._left)
+        moved, left = False, 0
+        for duty in due:
+            try:
+                done = await self._one(duty, now)
+            except Overtaken:  # another process does it
+                done = True
+            except StoreError:
+                raise
+            except Exception as error:
+                done = self._leave(duty.id, error)
+            moved, left = moved or done, left + (not done)
+        self._left = left
+        return moved
+
+    def _leave(self, name: str, error: Exception) -> bool:
+        """A schedule that cannot be read or counted here is for others, and this is told once."""
+        if name not in self._odd:
+            log.warning("schedule %s is left to other processes: %s", name, error)
+        self._odd.add(name)
+        return False
+
+    async def _one(self, duty: Duty, now: float) -> bool:
+        kept = _read(duty)
+        if not self._hands.able(kept.terms.do):
+            return False
+        if kept.begun is None:
+            kept, due = await self._decided(kept, now)
+            duty = await self._write(duty, kept, due)
+            if kept.begun is None:
+                return True
+        assert kept.begun is not None
+        key = _key(duty, kept)
+        happened = dates.datetime.fromtimestamp(kept.begun, dates.UTC).isoformat()
+        try:
+            done = await self._hands.do(kept.terms.do, key, happened, {KIND: duty.id})
+        except Exception as error:
+            problem, tries = told(error), kept.tries + 1
+            log.log(logging.WARNING if tries == 1 else logging.INFO, "schedule %s: %s", duty.id, problem)
+            await self._write(duty, msgspec.structs.replace(kept, problem=problem, tries=tries), now + waits(tries))
+            return True
+        await self._write(duty, _moved_on(kept, kept.begun, done.session_id))
+        return True
+
+    async def _decided(self, kept: Kept, now: float) -> tuple[Kept, float | None]:
+        """What is to be done now: a moment is begun, or passed over, or has to wait; and when to look again."""
+        when, moment = kept.terms.when, kept.next
+        assert moment is not None
+        if kept.terms.catch_up == "one":
+            moment = latest(when, moment, now, kept.since)
+        elif kept.terms.catch_up == "none" and moment < now - GRACE:
+            following = after(when, now - GRACE, kept.since)
+            return _waiting(kept, following)
+        if kept.terms.overlap != "allow" and await self._is_under_way(kept.last_session):
+            if kept.terms.overlap == "queue":
+                waited = (now - (kept.next or now)) / 10
+                return kept, now + min(max(waited, QUEUED[0]), QUEUED[1])
+            return _waiting(kept, after(when, moment, kept.since))
+        return msgspec.structs.replace(kept, begun=moment, tries=0), now + PATIENCE
+
+    async def _is_under_way(self, session_id: str | None) -> bool:
+        if session_id is None:
+            return False
+        try:
+            return not (await self._store.load(session_id, since=-1)).head.ended
+        except UnknownSession:
+            return False
+
+    async def _write(self, duty: Duty, kept: Kept, due: float | None = None) -> Duty:
+        """Keep a schedule as it is now; it is due at its next moment unless `due` says otherwise."""
+        at = None if kept.paused and kept.begun is None else kept.next if due is None else due
+        if due is None and kept.begun is not None:
+            at = duty.due_at  # its author changed it while a moment is being done
+        body = msgspec.to_builtins(kept)
+        await self._store.undertake([Duty(KIND, duty.id, body, at, duty.version)])
+        return Duty(KIND, duty.id, body, at, duty.version + 1)
+
+
+def key_begun(duty: Duty) -> str | None:
+    """The key of what a schedule does now: it may be done, and not noted yet."""
+    kept = _read(duty)
+    return None if kept.begun is None else _key(duty, kept)
+
+
+def _key(duty: Duty, kept: Kept) -> str:
+    return f"{KIND}:{duty.id}:{kept.incarnation}:{kept.begun:.3f}"
+
+
+def shown(name: str, kept: Kept) -> Schedule:
+    terms = kept.terms
+    over = kept.next is None and kept.begun is None
+    return Schedule(
+        name,
+        text(terms.when),
+        terms.do,
+        terms.overlap,
+        terms.catch_up,
+        "done" if over else "paused" if kept.paused else "active",
+        None if kept.paused else kept.next,
+        kept.last,
+        kept.last_session,
+        kept.problem,
+        kept.revision,
+    )
+
+
+def _moved_on(kept: Kept, moment: float, session_id: str) -> Kept:
+    following = kept.next
+    if following is None or following <= moment:  # else its author has changed it meanwhile
+        following = after(kept.terms.when, moment, kept.since)
+    return msgspec.structs.replace(
+        kept, begun=None, tries=0, problem="", last=moment, last_session=session_id, next=following
+    )
+
+
+def _waiting(kept: Kept, following: float | None) -> tuple[Kept, float | None]:
+    return msgspec.structs.replace(kept, next=following), following
+
+
+def _read(duty: Duty) -> Kept:
+    return msgspec.convert(duty.body, Kept)
+
+
+def _check(name: str, terms: Terms) -> None:
+    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 200:
+        raise BadArguments("schedule", f"a name has 1 to 200 printable characters, got {name!r}")
+    if terms.overlap not in get_args(Overlap):
+        raise BadArguments("overlap", f"{terms.overlap!r} is none of {', '.join(get_args(Overlap))}")
+    if terms.catch_up not in get_args(CatchUp):
+        raise BadArguments("catch_up", f"{terms.catch_up!r} is none of {', '.join(get_args(CatchUp))}")
+    if (terms.overlap, terms.catch_up) == ("queue", "none"):
+        raise BadSchedule(text(terms.when), "overlap='queue' keeps what catch_up='none' would let go")

@@ -1,0 +1,386 @@
+"""Triggers: what a named event starts or feeds, once per event.
+
+Rules
+  1. An event has a key. The same key with the same payload is the event that was emitted first; another payload is a
+     conflict. A key is remembered for `REMEMBERED` seconds after everything was handed over.
+  2. The event and its handovers, one for each trigger that fits, are written down as one. Whatever happens then,
+     each handover is done, under a key made of the trigger, its incarnation and the event: once.
+  3. Emitting never fails because a handover does. One that fails is tried again, later and later, `TRIES` times; then
+     it is `failed`, and stays until somebody has it tried again or drops it.
+  4. Where a program is missing, nothing is changed: a process that has it does the handover.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import JSON, plain, same
+from everhold.engine.arguments import short_key
+from everhold.errors import (
+    BadArguments,
+    EventConflict,
+    Outdated,
+    Overtaken,
+    StoreError,
+    UnknownHandover,
+    UnknownTrigger,
+)
+from everhold.ports.store import Duty, Store
+from everhold.schedules.action import Deed, Hands, told, waits
+
+log = logging.getLogger("everhold")
+
+TRIGGER: Final = "trigger"
+EVENT: Final = "event"
+HANDOVER: Final = "handover"
+AT_ONCE: Final = 100
+#: Tries before a handover has failed for good; the last comes about eight minutes after the first.
+TRIES: Final = 9
+#: Seconds after which another process goes on with what was written down and not handed over.
+PATIENCE: Final = 10.0
+#: Seconds that the key of an event is remembered.
+REMEMBERED: Final = 7 * 86400.0
+#: Bytes of the key of an event: with the names of event and trigger it is the key of the session that is begun.
+MOST_KEY: Final = 800
+#: What a handover has come to where nobody has to do anything about it any more.
+_OVER: Final = frozenset({"started", "already"})
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A trigger as it is stored, under `event/name`."""
+
+    do: Deed
+    where: dict[str, JSON]
+    incarnation: str
+    revision: int = 1
+    enabled: bool = True
+
+
+class Trigger(msgspec.Struct, frozen=True):
+    """What an event starts or feeds."""
+
+    event: str
+    name: str
+    do: Deed
+    where: dict[str, JSON]  # fields that the payload must have, and their values; of a list, one
+    enabled: bool
+    revision: int
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """An event as it is stored, under `event/key`."""
+
+    payload: JSON
+    at: float
+    handovers: list[str]  # the names of the triggers that fitted
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A handover as it is stored, under `event/name/key`."""
+
+    do: Deed
+    incarnation: str
+    tries: int = 0
+    state: str = "waiting"  # started, already, waiting, or failed
+    session: str | None = None
+    error: str = ""
+    at: float = 0.0
+
+
+class Handover(msgspec.Struct, frozen=True):
+    """What one event came to for one trigger."""
+
+    id: str
+    event: str
+    key: str
+    trigger: str
+    state: str  # started; already (by an earlier try); waiting, to be tried (again); failed, for good
+    session_id: str | None
+    error: str
+    tries: int
+    due_at: float | None
+
+
+class Emitted(msgspec.Struct, frozen=True):
+    """The receipt of an event: what it was, whether it is new, and what it came to so far."""
+
+    event: str
+    key: str
+    at: float
+    new: bool
+    handovers: tuple[Handover, ...]
+
+
+class Triggers:
+    """Keeps triggers and events, and hands over what is due. `dice` draws incarnations and keys."""
+
+    def __init__(self, store: Store, hands: Hands, dice: Callable[[int], int]) -> None:
+        self._store, self._hands, self._dice = store, hands, dice
+        self._left = 0  # due handovers that were left to other processes at the last look
+
+    # ---- triggers
+
+    async def put(
+        self, event: str, name: str, do: Deed, where: Mapping[str, JSON], revision: int | None = None
+    ) -> Trigger:
+        """Make a trigger, or change one; the same again changes nothing. With `revision`, only if it is that one's."""
+        _name("event", event)
+        _name("name", name)
+        wanted = _where(where)
+        while True:
+            duty = await self._store.duty(TRIGGER, f"{event}/{name}")
+            kept = None if duty is None else _trigger(duty)
+            found = 0 if kept is None else kept.revision
+            if revision is not None and revision != found:
+                raise Outdated(f"trigger {name!r} of {event!r}", revision, found)
+            if kept is not None and kept.do == do and same(kept.where, wanted):
+                return _shown(event, name, kept)
+            if kept is None:
+                fresh = Kept(do, wanted, f"{self._dice(48):012x}")
+            else:
+                fresh = msgspec.structs.replace(kept, do=do, where=wanted, revision=found + 1)
+            try:
+                await self._keep(event, name, fresh, 0 if duty is None else duty.version)
+            except Overtaken:
+                continue
+            return _shown(event, name, fresh)
+
+    async def enable(self, event: str, name: str, enabled: bool) -> Trigger:
+        """Let events trigger it (again), or not."""
+        while True:
+            duty = await self._known(event, name)
+            kept = _trigger(duty)
+            if kept.enabled == enabled:
+                return _shown(event, name, kept)
+            fresh = msgspec.structs.replace(kept, enabled=enabled, revision=kept.revision + 1)
+            try:
+                await self._keep(event, name, fresh, duty.version)
+            except Overtaken:
+                continue
+            return _shown(event, name, fresh)
+
+    async def remove(self, event: str, name: str) -> None:
+        """Forget a trigger. What was handed over or written down before is not concerned; one made anew is another."""
+        while True:
+            duty = await self._known(event, name)
+            try:
+                return await self._store.undertake([msgspec.structs.replace(duty, body=None)])
+            except Overtaken:
+                continue
+
+    async def all(self, event: str | None = None) -> list[Trigger]:
+        found = await self._pages(TRIGGER, "" if event is None else f"{event}/")
+        return [_shown(duty.id.partition("/")[0], duty.id.partition("/")[2], _trigger(duty)) for duty in found]
+
+    async def _known(self, event: str, name: str) -> Duty:
+        duty = await self._store.duty(TRIGGER, f"{event}/{name}")
+        if duty is None:
+            raise UnknownTrigger(event, name)
+        return duty
+
+    async def _keep(self, event: str, name: str, kept: Kept, version: int) -> None:
+        await self._store.undertake([Duty(TRIGGER, f"{event}/{name}", msgspec.to_builtins(kept), None, version)])
+
+    # ---- events
+
+    async def emit(self, event: str, payload: JSON, key: str | None, now: float) -> Emitted:
+        """Say that something happened, and hand it over; the same again hands nothing over twice."""
+        _name("event", event)
+        if key is not None and (not isinstance(key, str) or not key.strip() or not key.isprintable()):
+            raise BadArguments("key", "a key is printable text, and not blank")
+        if key is not None:
+            short_key(key, MOST_KEY)
+        payload = plain(payload, "payload")
+        key = f"{self._dice(96):024x}" if key is None else key
+        while True:
+            known = await self._store.duty(EVENT, f"{event}/{key}")
+            if known is not None:
+                return await self._again(event, key, payload, msgspec.convert(known.body, Happened))
+            fits = [one for one in await self._pages(TRIGGER, f"{event}/") if _fits(_trigger(one), payload)]
+            happened = Happened(payload, now, [_split(one.id, 2)[1] for one in fits])
+            reserved = [_reserved(one, key, now) for one in fits]
+            try:
+                await self._store.undertake(
+                    [Duty(EVENT, f"{event}/{key}", msgspec.to_builtins(happened), now + REMEMBERED), *reserved]
+                )
+            except Overtaken:
+                continue
+            done = [await self._at_once(msgspec.structs.replace(one, version=1), payload, now) for one in reserved]
+            return Emitted(event, key, now, True, tuple(done))
+
+    async def _at_once(self, duty: Duty, payload: JSON, now: float) -> Handover:
+        """The first try of a handover: the event is kept, so that trouble with the store is not the caller's."""
+        try:
+            return await self._hand_over(duty, payload, now)
+        except StoreError as error:
+            log.warning("event %s: %s", duty.id, error)
+            return _told(duty)
+
+    async def _again(self, event: str, key: str, payload: JSON, happened: Happened) -> Emitted:
+        if not same(happened.payload, payload):
+            raise EventConflict(event, key)
+        found = [await self._store.duty(HANDOVER, f"{event}/{name}/{key}") for name in happened.handovers]
+        return Emitted(event, key, happened.at, False, tuple(_told(duty) for duty in found if duty is not None))
+
+    # ---- handovers
+
+    async def handovers(self, event: str | None = None, state: str | None = None) -> list[Handover]:
+        """What events came to, by event and trigger."""
+        found = await self._pages(HANDOVER, "" if event is None else f"{event}/")
+        told = [_told(duty) for duty in found]
+        return [one for one in told if state in (None, one.state)]
+
+    async def again(self, id: str, now: float) -> Handover:
+        """Try a handover that failed, or waits to be tried again, now."""
+        while True:
+            duty = await self._store.duty(HANDOVER, id)
+            if duty is None:
+                raise UnknownHandover(id)
+            told = _read(duty)
+            if told.state in _OVER:
+                return _told(duty)
+            fresh = msgspec.structs.replace(told, state="waiting", tries=0)
+            try:
+                duty = await self._note(duty, fresh, now + PATIENCE)
+                return await self._hand_over(duty, await self._payload(duty), now)
+            except Overtaken:  # another caller tries it as well
+                continue
+
+    async def drop(self, id: str) -> None:
+        """Forget a handover: what it should have started is not started any more."""
+        duty = await self._store.duty(HANDOVER, id)
+        if duty is None:
+            raise UnknownHandover(id)
+        await self._store.undertake([msgspec.structs.replace(duty, body=None)])
+
+    async def look(self, now: float) -> bool:
+        """Hand over what is due, and forget what is over; returns whether there may be more."""
+        due = await self._store.duties(HANDOVER, due=now, limit=AT_ONCE + self._left)
+        moved, left = False, 0
+        for duty in due:
+            if not self._hands.able(_read(duty).do):
+                left += 1
+                continue
+            try:
+                await self._hand_over(duty, await self._payload(duty), now)
+            except Overtaken:  # another process does it
+                pass
+            moved = True
+        self._left = left
+        return await self._forget(now) or moved
+
+    async def _hand_over(self, duty: Duty, payload: JSON, now: float) -> Handover:
+        """Try one handover, and note what came of it."""
+        event, name, _ = _split(duty.id, 3)
+        told_ = _read(duty)
+        if not self._hands.able(told_.do):
+            return _told(duty)
+        labels = {EVENT: event, TRIGGER: name}
+        try:
+            done = await self._hands.do(told_.do, key_of(duty), payload, labels)
+        except Exception as error:
+            problem, tries = told(error), told_.tries + 1
+            over = tries >= TRIES
+            log.log(logging.WARNING if over else logging.INFO, "event %s, trigger %s: %s", event, name, problem)
+            fresh = msgspec.structs.replace(
+                told_, tries=tries, error=problem, state="failed" if over else "waiting", at=now
+            )
+            return _told(await self._note(duty, fresh, None if over else now + waits(tries)))
+        state = "started" if done.new else "already"
+        fresh = msgspec.structs.replace(told_, state=state, session=done.session_id, error="", at=now)
+        return _told(await self._note(duty, fresh, None))
+
+    async def _note(self, duty: Duty, told: Told, due: float | None) -> Duty:
+        body = msgspec.to_builtins(told)
+        await self._store.undertake([Duty(HANDOVER, duty.id, body, due, duty.version)])
+        return Duty(HANDOVER, duty.id, body, due, duty.version + 1)
+
+    async def _payload(self, duty: Duty) -> JSON:
+        event, _, key = _split(duty.id, 3)
+        known = await self._store.duty(EVENT, f"{event}/{key}")
+        return None if known is None else msgspec.convert(known.body, Happened).payload
+
+    async def _forget(self, now: float) -> bool:
+        """Forget events that were handed over long ago, or that nothing was triggered by."""
+        gone = await self._store.duties(EVENT, due=now, limit=AT_ONCE)
+        for duty in gone:
+            event, key = _split(duty.id, 2)
+            happened = msgspec.convert(duty.body, Happened)
+            names = [f"{event}/{name}/{key}" for name in happened.handovers]
+            found = [one for id in names if (one := await self._store.duty(HANDOVER, id)) is not None]
+            over = all(_read(one).state in _OVER for one in found)
+            fresh = [msgspec.structs.replace(one, body=None) for one in (duty, *found)]
+            later = [msgspec.structs.replace(duty, due_at=now + REMEMBERED)]
+            try:
+                await self._store.undertake(fresh if over else later)
+            except Overtaken:
+                pass
+        return bool(gone)
+
+    async def _pages(self, kind: str, prefix: str) -> list[Duty]:
+        found: list[Duty] = []
+        while page := await self._store.duties(kind, prefix=prefix, after=found[-1].id if found else ""):
+            found += page
+        return found
+
+
+def key_of(duty: Duty) -> str:
+    """The key under which a handover is done."""
+    event, name, key = _split(duty.id, 3)
+    return f"{TRIGGER}:{event}:{name}:{_read(duty).incarnation}:{key}"
+
+
+def _reserved(trigger: Duty, key: str, now: float) -> Duty:
+    kept = _trigger(trigger)
+    body = msgspec.to_builtins(Told(kept.do, kept.incarnation, at=now))
+    return Duty(HANDOVER, f"{trigger.id}/{key}", body, now + PATIENCE)
+
+
+def _fits(kept: Kept, payload: JSON) -> bool:
+    return kept.enabled and all(_has(payload, path.split("."), wanted) for path, wanted in kept.where.items())
+
+
+def _has(found: Any, path: list[str], wanted: JSON) -> bool:
+    for part in path:
+        if not isinstance(found, dict) or part not in found:
+            return False
+        found = found[part]
+    return any(same(found, one) for one in wanted) if isinstance(wanted, list) else same(found, wanted)
+
+
+def _trigger(duty: Duty) -> Kept:
+    return msgspec.convert(duty.body, Kept)
+
+
+def _read(duty: Duty) -> Told:
+    return msgspec.convert(duty.body, Told)
+
+
+def _told(duty: Duty) -> Handover:
+    (event, name, key), told = _split(duty.id, 3), _read(duty)
+    return Handover(duty.id, event, key, name, told.state, told.session, told.error, told.tries, duty.due_at)
+
+
+def _shown(event: str, name: str, kept: Kept) -> Trigger:
+    return Trigger(event, name, kept.do, kept.where, kept.enabled, kept.revision)
+
+
+def _split(id: str, parts: int) -> list[str]:
+    return id.split("/", parts - 1)
+
+
+def _name(what: str, given: str) -> None:
+    """Names are parts of ids, with a stroke between them."""
+    fine = isinstance(given, str) and given.strip() and given.isprintable() and "/" not in given and len(given) <= 200
+    if not fine:
+        raise BadArguments(what, f"a name has 1 to 200 printable characters and no '/', got {given!r}")
+
+
+def _where(given: Mapping[str, JSON]) -> dict[str, JSON]:
+    if not isinstance(given, Mapping) or not all(isinstance(path, str) and path for path in given):
+        raise BadArguments("where", "say which field must have which value: {'customer.tier': 'gold'}")
+    return dict(plain(dict(given), "where"))

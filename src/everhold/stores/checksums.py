@@ -1,0 +1,84 @@
+"""Rows with seals: what every durable store writes beside a head or a delivery, and how it reads them back.
+
+A seal is a checksum of a row's content. A row that does not match its seal is damaged, and is never taken for an
+answer.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from everhold.core.codec import dumps
+from everhold.core.journal import Delivery, decode, decode_all
+from everhold.core.journal import seal as delivery_seal
+from everhold.core.metrics import Metrics
+from everhold.core.session import Birth, Head, SessionId, State
+
+_numbers = Struct("<qqqqqdd").pack
+_NAN: Final = float("nan")
+
+
+def head_seal(head: Head, metrics: bytes) -> int:
+    due = _NAN if head.due_at is None else head.due_at
+    row = _numbers(head.revision, head.n, head.open_from, head.mail, head.attempts, due, head.updated_at)
+    return crc32(metrics, crc32(row, _STATES[head.state]))
+
+
+_STATES: Final = {state: crc32(state.encode()) for state in State}
+
+
+#: Why some strings are no text.
+HALF: Final = "a lone surrogate is not text"
+#: What a damaged row may raise when it is read.
+UNREADABLE: Final = (ValueError, TypeError, KeyError, AttributeError, error, msgspec.MsgspecError)
+
+
+class StoredBirth(Birth, frozen=True, omit_defaults=True, kw_only=True):
+    """A birth as a durable store writes it: for a fork, also the session whose rows it reads.
+
+    That is `origin` unless `source` says otherwise. Readers of a `Birth` ignore the field.
+    """
+
+    source: SessionId | None = None
+
+
+def birth_text(birth: Birth, source: SessionId | None) -> str:
+    """The text of a birth, for a row; `source` is the session whose rows a fork reads."""
+    if source == birth.origin:
+        return dumps(birth)
+    return dumps(StoredBirth(**msgspec.structs.asdict(birth), source=source))
+
+
+def read_delivery(ref: int, row: tuple[Any, ...]) -> Delivery:
+    """A delivery from its row; raises one of `UNREADABLE` if the row is damaged."""
+    n, at, answers, asked, notes, sealed = row
+    given, said, rest = answers.encode(), asked.encode(), None if notes is None else notes.encode()
+    if delivery_seal(n, at, given, said, rest) != sealed:
+        raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
+    return decode(n, at, given, said, rest)
+
+
+def read_journal(ref: int, rows: list[tuple[Any, ...]]) -> list[Delivery]:
+    """Deliveries from their rows, whose texts are bytes; raises one of `UNREADABLE` if one of them is damaged."""
+    for n, at, answers, asked, notes, sealed in rows:
+        if delivery_seal(n, at, answers, asked, notes) != sealed:
+            raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
+    return decode_all(rows)
+
+
+def read_head(row: tuple[Any, ...]) -> Head:
+    """A head from its row; raises `ValueError` if the row is damaged."""
+    ref, revision, state, n, open_from, due_at, updated_at, metrics, mail, attempts, sealed, parked = row
+    text = metrics.encode()
+    meter = _metrics(text)
+    head = Head(ref, revision, State(state), n, open_from, due_at, updated_at, meter, mail, attempts, bool(parked))
+    if head_seal(head, text) != sealed:
+        raise ValueError(f"the head of session number {ref} does not match its seal")
+    return head
+
+
+_metrics = msgspec.json.Decoder(Metrics).decode

@@ -1,0 +1,544 @@
+"""Sessions in the memory of one process: the reference for every other store, gone when the process is.
+
+Rules
+  1. Nothing here is shared with a caller. Journal, births, queries, letters and values are kept as JSON text;
+     heads are copied on the way in and on the way out.
+  2. A commit is checked and encoded whole before any of it lands, and nothing in between awaits.
+  3. A fork holds only the deliveries after `origin_n`. What came before is read from its source: its origin, or
+     where that one has no delivery of its own up to `origin_n`, the source of its origin. So every session in a chain
+     of sources contributes deliveries, and forks of forks cost no more than forks.
+  4. A deleted session that a fork still reads from is buried: hidden, and only as long as that fork needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from heapq import nsmallest
+from operator import itemgetter
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core import journal
+from everhold.core.codec import FORMAT, JSON, dumps, loads
+from everhold.core.journal import Delivery, Opened
+from everhold.core.query import ANSWERABLE, EFFECTS, Kind, Query
+from everhold.core.session import Birth, Event, Head, SessionId, State, moved
+from everhold.errors import BadValue, KeyConflict, Overtaken, StillNeeded, UnknownAttachment, UnknownSession
+from everhold.ports.attachment import Attachment
+from everhold.ports.store import (
+    DELETED_KEYS,
+    ITEM,
+    LETTER,
+    LOOK_EVERY,
+    MARK,
+    PARKED,
+    TIMER,
+    Change,
+    Effect,
+    Filter,
+    Letter,
+    News,
+    Notice,
+    Problem,
+    Progress,
+    Record,
+    Summary,
+    Unmoved,
+    Worker,
+)
+from everhold.stores.intake_rows import unsound
+from everhold.stores.loop_turns import TURNS, giving_turns
+from everhold.stores.memory.intake_rows import Door, Lanes
+from everhold.stores.memory.maintenance import Upkeep
+
+Row = tuple[int, float, bytes, bytes, bytes | None]  # n, at, answers, asked, notes
+_number = itemgetter(0)
+_encode = msgspec.json.Encoder().encode
+_birth = msgspec.json.Decoder(Birth).decode
+_notice = msgspec.json.Decoder(Notice).decode
+_SHOWN: Final = ANSWERABLE | EFFECTS
+_NEVER: Final = (None, 0)
+
+
+class _Post(msgspec.Struct, frozen=True):
+    """A letter as it is kept: `body` is JSON text."""
+
+    kind: str
+    body: str
+    at: float
+
+
+class _Session:
+    """One session as it is kept."""
+
+    __slots__ = ("attached", "birth", "effects", "forks", "head", "letters", "notices", "rows", "source", "text")
+
+    def __init__(self, birth: Birth, head: Head, source: SessionId | None) -> None:
+        self.text = _encode(birth)  # of which callers get their own
+        self.birth = birth  # for reading here what nobody can change in it
+        self.source = source  # the session that has the deliveries up to `birth.origin_n`
+        self.head = _copied(head)
+        self.rows: list[Row] = []
+        self.letters: dict[int, _Post] = {}
+        self.notices: dict[int, bytes] = {}
+        self.effects: dict[int, Effect] = {}
+        self.forks: set[SessionId] = set()  # the sessions whose source this is
+        self.attached: dict[str, tuple[Attachment, int]] = {}  # each with the step at which it was kept
+
+    @property
+    def place(self) -> tuple[float, str]:
+        return (self.birth.created_at, self.birth.id)
+
+    def taken(self) -> set[int]:
+        """The queries that an answer in the intake or a worker takes care of already."""
+        answered = (loads(post.body)["q"] for post in self.letters.values() if post.kind == "answer")
+        return {*self.effects, *answered}
+
+
+@giving_turns
+class MemoryStore(Lanes, Upkeep):
+    """Keeps sessions in this process."""
+
+    where = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sessions: dict[str, _Session] = {}
+        self._live: dict[str, _Session] = {}  # those that have not ended
+        self._buried: dict[str, _Session] = {}
+        self._keys: dict[str, SessionId] = {}
+        self._values: dict[tuple[str, str], tuple[str | None, int]] = {}
+        self._workers: dict[str, tuple[Worker, float]] = {}  # each with when it was last heard of
+        self._blobs: dict[str, bytes] = {}
+        self._ref = 0
+        self._letter = 0
+
+    async def open(self) -> None:
+        """Nothing to do: the store is as old as the object."""
+
+    async def close(self) -> None:
+        """Nothing to do: what is kept stays until the object goes."""
+
+    def commit_now(self, change: Change, fence: int) -> bool:
+        self._commit(change, fence)
+        return True
+
+    async def commit(self, change: Change, fence: int) -> None:
+        self._commit(change, fence)
+
+    def _commit(self, change: Change, fence: int) -> None:
+        session = self._sessions.get(change.id)
+        stored = 0 if session is None else session.head.revision
+        if stored != fence or (session is None) is (change.birth is None):
+            raise Overtaken(change.id, fence)
+        try:
+            rows = self._handed(change, session) if change.deliveries else []
+            if change.light and session is not None:
+                session.rows += rows
+                session.head = _copied(change.head)
+                return
+            born = self._born(change) if change.birth is not None or change.births else []
+            notices = {one.q: _encode(one) for one in change.notices}
+            letters = [(one.to, _Post(one.kind, dumps(one.body), one.at)) for one in change.letters]
+            values = self._written(change) if change.writes else {}
+        except (TypeError, ValueError) as error:
+            raise BadValue("the change", str(error)) from None
+        if change.intake is not None:
+            door = self._doors.get(change.id) or Door()
+            intake = door.look(change.id, change.head, self.now(), change.named)
+            change.intake(intake)
+            door.take(intake)
+            self._doors[change.id] = door
+
+        for newcomer, head in born:
+            self._add(newcomer, head)
+        if session is None:
+            session = self._sessions[change.id]
+        session.rows += rows
+        self._settle(session, change, notices)
+        for to, post in letters:
+            self._deliver(change.id if to is None else to, post, change.id)
+        self._values.update(values)
+
+    def _handed(self, change: Change, session: _Session | None) -> list[Row]:
+        """The rows of a change's deliveries; raises if the journal has their numbers already."""
+        rows = [(one.n, one.at, *journal.encode(one)) for one in change.deliveries]
+        twice = len(rows) > 1 and len({row[0] for row in rows}) < len(rows)
+        if twice or (session is not None and rows[0][0] <= session.head.n):
+            raise Overtaken(change.id, change.head.revision - 1)
+        return rows
+
+    def _born(self, change: Change) -> list[tuple[_Session, Head]]:
+        """The sessions that a change would add; raises if one of them cannot be."""
+        births = [(change.birth, change.head), *change.births] if change.birth is not None else change.births
+        ids: set[str] = set()
+        keys: dict[str, SessionId] = {}
+        born = []
+        for birth, head in births:
+            if birth.id in ids or birth.id in self._sessions or birth.id in self._buried:
+                raise Overtaken(birth.id, 0)
+            ids.add(birth.id)
+            if birth.key is not None:
+                holder = keys.get(birth.key) or self._keys.get(birth.key)
+                if holder is not None:
+                    raise KeyConflict(birth.key, holder)
+                keys[birth.key] = birth.id
+            if birth.origin is not None and birth.origin not in self._sessions:
+                raise UnknownSession(birth.origin, self.where)
+            born.append((_Session(birth, head, self._source(birth)), head))
+        return born
+
+    def _source(self, birth: Birth) -> SessionId | None:
+        """The session from which a newborn fork reads what it shares."""
+        if birth.origin is None:
+            return None
+        link = self._sessions[birth.origin]
+        while link.birth.origin_n >= birth.origin_n and (before := self._before(link)) is not None:
+            link = before
+        return link.birth.id
+
+    def _written(self, change: Change) -> dict[tuple[str, str], tuple[str | None, int]]:
+        """The durable values after a change; raises if one was computed from another version."""
+        values: dict[tuple[str, str], tuple[str | None, int]] = {}
+        for write in change.writes:
+            place = (write.namespace, write.key)
+            version = (values.get(place) or self._values.get(place, _NEVER))[1]
+            if version != write.version:
+                raise Overtaken(change.id, change.head.revision - 1)
+            values[place] = (None if write.value is None else dumps(write.value), version + 1)
+        return values
+
+    def _add(self, session: _Session, head: Head) -> None:
+        self._ref += 1
+        session.head.ref = head.ref = self._ref
+        birth = session.birth
+        self._sessions[birth.id] = session
+        if not head.ended:
+            self._live[birth.id] = session
+        if birth.key is not None:
+            self._keys[birth.key] = birth.id
+        before = self._before(session)
+        if before is not None:
+            before.forks.add(birth.id)
+
+    def _settle(self, session: _Session, change: Change, notices: dict[int, bytes]) -> None:
+        """Bring head, inbox, marks and intake to where the change says they are."""
+        ref = session.head.ref
+        head = session.head = _copied(change.head)
+        head.ref = ref
+        for q in change.closed:
+            session.notices.pop(q, None)
+            session.effects.pop(q, None)
+        for letter in change.read:
+            session.letters.pop(letter, None)
+        if head.ended:
+            self._live.pop(change.id, None)
+            session.notices.clear()
+            session.effects.clear()
+            return
+        self._live[change.id] = session
+        session.notices.update(notices)
+        for effect in change.effects:
+            session.effects[effect.q] = effect
+
+    def _deliver(self, to: str, post: _Post, sender: str) -> None:
+        """Put a letter into an intake. One for a session that has ended, or is gone, has no reader."""
+        session = self._sessions.get(to)
+        if session is None or (session.head.ended and to != sender):
+            return
+        self._letter += 1
+        session.letters[self._letter] = post
+        if to != sender:
+            head = session.head
+            head.mail += 1
+            head.revision += 1
+            head.state = moved(head.state, Event.ANSWERED)
+
+    async def load(self, session_id: str, since: int = 0) -> Record:
+        session = self._known(session_id)
+        start = since if since >= 0 else session.head.first(since)
+        return Record(
+            _birth(session.text),
+            _copied(session.head),
+            self._deliveries(session, start),
+            [Letter(post.kind, loads(post.body), post.at, id) for id, post in session.letters.items()],
+            list(session.effects.values()),
+        )
+
+    def _head(self, session_id: str) -> Head:
+        return self._known(session_id).head
+
+    def _known(self, session_id: str) -> _Session:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise UnknownSession(session_id, self.where)
+        return session
+
+    def _deliveries(self, session: _Session, since: int) -> list[Delivery]:
+        parts: list[list[Row]] = []
+        for link, last in self._chain(session):
+            start = bisect_left(link.rows, since, key=_number)
+            parts.append(link.rows[start : bisect_right(link.rows, last, key=_number)])
+            if link.birth.origin_n < since:
+                break
+        return [journal.decode(*row) for part in reversed(parts) for row in part]
+
+    def _chain(self, session: _Session) -> Iterator[tuple[_Session, int]]:
+        """A session, its source, the source of that one, …: each with its last delivery that the session reads."""
+        link: _Session | None = session
+        last = session.head.n
+        while link is not None:
+            yield link, last
+            last = min(last, link.birth.origin_n)
+            link = self._before(link)
+
+    def _before(self, fork: _Session) -> _Session | None:
+        """The source of a session, deleted or not."""
+        source = fork.source
+        return None if source is None else self._sessions.get(source) or self._buried.get(source)
+
+    async def find(self, key: str) -> SessionId | None:
+        return self._keys.get(key)
+
+    async def list(self, wanted: Filter) -> builtins.list[Summary]:
+        found = [one for one in self._sessions.values() if _matches(one, wanted)]
+        if wanted.after in self._sessions:
+            last = self._sessions[wanted.after].place
+            found = [one for one in found if one.place < last]
+        elif wanted.after is not None:  # deleted by now; but ids sort by time, so it still says where the page ended
+            found = [one for one in found if one.birth.id < wanted.after]
+        found.sort(key=lambda one: one.place, reverse=True)
+        return [Summary(_birth(one.text), _copied(one.head)) for one in found[: wanted.limit]]
+
+    async def inbox(
+        self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
+    ) -> builtins.list[tuple[Birth, Query, float]]:
+        found = []
+        for session in self._live.values():
+            taken = session.taken()
+            for q, (query, at) in self._waiting(session).items():
+                left_out = query.kind is Kind.SIGNAL and query.name == without
+                if q not in taken and kind in (None, query.kind) and to in (None, query.to) and not left_out:
+                    found.append((at, session.place, q, session.text, query))
+        oldest = nsmallest(limit, found, key=lambda one: one[:3])
+        return [(_birth(text), query, at) for at, _, _, text, query in oldest]
+
+    def _waiting(self, session: _Session) -> dict[int, tuple[Query, float]]:
+        """What somebody outside may answer: what models are asked, and what was noted for others."""
+        waiting = {q: (one.query, one.at) for q, one in self._opened(session).items() if one.query.kind in ANSWERABLE}
+        for q, text in session.notices.items():
+            notice = _notice(text)
+            if notice.kind in _SHOWN:
+                waiting[q] = (notice.query, notice.asked_at)
+        return waiting
+
+    def _opened(self, session: _Session) -> dict[int, Opened]:
+        return journal.open_queries(self._deliveries(session, session.head.open_from))
+
+    async def unmoved(
+        self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
+    ) -> builtins.list[Unmoved]:
+        found = [
+            (since, session.head.ref, why, Unmoved(session.birth.id, why, since, session.head.revision, came))
+            for session in self._unended()
+            for why, since, came in self._needs(session, now, living, parked)
+        ]
+        return [one for *_, one in nsmallest(limit, found, key=lambda each: each[:3])]
+
+    def _unended(self) -> builtins.list[_Session]:
+        """Sessions that have not ended, and those for which something waits."""
+        rest = [self._sessions[id] for id in self._doors if id in self._sessions and id not in self._live]
+        return [*self._live.values(), *rest]
+
+    def _needs(self, session: _Session, now: float, living: set[str], parked: bool) -> Iterator[tuple[str, float, int]]:
+        """Why a session needs a move: the reason, since when, and how much came for it."""
+        head, clock = session.head, self.now()
+        if not head.ended:
+            if head.due_at is not None and head.due_at <= now:
+                yield TIMER, head.due_at, 0
+            if head.mail and head.state is State.RUNNING:
+                yield LETTER, min(post.at for post in session.letters.values()), 0
+            lost = [effect.since for effect in session.effects.values() if effect.worker not in living]
+            if lost:
+                yield MARK, min(lost), 0
+            if parked and head.parked:
+                yield PARKED, head.updated_at, 0
+        door = self._doors.get(session.birth.id)
+        if door is not None and (door.lease is None or not door.lease.live(clock)):
+            waiting = [item.at for item in door.items.values() if item.waits and item.available_at <= clock]
+            if waiting:
+                yield ITEM, min(waiting), door.seq + len(waiting)
+
+    async def next_due(self) -> float | None:
+        moments = (session.head.due_at for session in self._live.values())
+        return min((at for at in moments if at is not None), default=None)
+
+    async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:
+        text, version = self._values.get((namespace, key), _NEVER)
+        return (None if text is None else loads(text)), version
+
+    async def keys(self, namespace: str) -> builtins.list[str]:
+        return sorted(key for (room, key), (text, _) in self._values.items() if room == namespace and text is not None)
+
+    async def beat(self, worker: Worker) -> None:
+        self._workers[worker.id] = (worker, self.now())
+
+    async def workers(self) -> builtins.list[Worker]:
+        now, rows = self.now(), sorted(self._workers.items())
+        return [msgspec.structs.replace(worker, age=max(0.0, now - seen_at)) for _, (worker, seen_at) in rows]
+
+    async def release(self, worker_id: str) -> None:
+        self._workers.pop(worker_id, None)
+
+    async def attach(self, session_id: str, made: Attachment, data: bytes, at: float) -> None:
+        session = self._known(session_id)
+        made.check(data)
+        self._blobs.setdefault(made.id, bytes(data))
+        session.attached.setdefault(made.id, (made, session.head.n))
+
+    async def attachment(self, session_id: str, id: str) -> tuple[Attachment, bytes]:
+        for made in self._attached(self._known(session_id)):
+            if made.id == id:
+                return made, self._blobs[id]
+        raise UnknownAttachment(session_id, id)
+
+    async def attachments(self, session_id: str) -> builtins.list[Attachment]:
+        found: dict[str, Attachment] = {}
+        for made in self._attached(self._known(session_id)):
+            found.setdefault(made.id, made)
+        return [*found.values()]
+
+    def _attached(self, session: _Session) -> Iterator[Attachment]:
+        """What a session may read: its origins' from before it was forked, and its own; the oldest first."""
+        for link, upto in reversed([*self._chain(session)]):
+            yield from (made for made, n in link.attached.values() if link is session or n < upto)
+
+    def _let_go(self, session: _Session, needed: int) -> None:
+        """Drop what no fork reads of a deleted session, and the bytes that nobody names any more."""
+        gone = [id for id, (_, n) in session.attached.items() if n >= needed]
+        if not gone:
+            return
+        for id in gone:
+            del session.attached[id]
+        left = {id for one in (*self._sessions.values(), *self._buried.values()) for id in one.attached}
+        for id in gone:
+            if id not in left:
+                self._blobs.pop(id, None)
+
+    async def delete(self, session_id: str, fence: int) -> int:
+        session = self._known(session_id)
+        if session.head.revision != fence:
+            raise Overtaken(session_id, fence)
+        if session.head.state is State.RUNNING:
+            raise StillNeeded(session_id, "it is running", "Cancel it first, or wait until it has ended.")
+        del self._sessions[session_id]
+        self._doors.pop(session_id, None)
+        self._live.pop(session_id, None)
+        if session.birth.key is not None:
+            del self._keys[session.birth.key]
+            place = (DELETED_KEYS, session.birth.key)
+            self._values[place] = (dumps([session_id]), self._values.get(place, _NEVER)[1] + 1)
+        for rest in (session.letters, session.notices, session.effects):
+            rest.clear()
+        self._buried[session_id] = session
+        self._sweep(session)
+        return len(session.rows) if session_id in self._buried else 0
+
+    def _sweep(self, session: _Session | None) -> None:
+        """Let go of what no fork needs any more, from a buried session up to the first that is not."""
+        while session is not None and session.birth.id in self._buried:
+            needed = self._needed(session)
+            del session.rows[bisect_right(session.rows, needed, key=_number) :]
+            self._let_go(session, needed)
+            before = self._before(session)
+            if not session.forks:
+                del self._buried[session.birth.id]
+                if before is not None:
+                    before.forks.discard(session.birth.id)
+            session = before if needed < session.birth.origin_n else None  # else that is read as far as before
+
+    def _needed(self, session: _Session) -> int:
+        """The last delivery of a session that some fork still reads; -1 if none does."""
+        needed = -1
+        left = [(fork_id, session.head.n) for fork_id in session.forks]
+        while left:
+            fork_id, upto = left.pop()
+            fork = self._sessions.get(fork_id)
+            if fork is not None:
+                needed = max(needed, min(upto, fork.birth.origin_n))
+            else:
+                buried = self._buried[fork_id]
+                upto = min(upto, buried.birth.origin_n)
+                left += [(further, upto) for further in buried.forks]
+        return needed
+
+    async def changed(self) -> bool:
+        return False
+
+    def listen(self, wake: Callable[[News], None], me: str = "") -> float:
+        return LOOK_EVERY
+
+    async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:
+        problems = []
+        sessions = [*self._sessions.items()]
+        for done, (id, session) in enumerate(sessions, 1):
+            if id in self._sessions:  # else it was deleted meanwhile
+                problems += [Problem(id, *found) for found in self._flaws(session)]
+            if progress is not None:
+                progress(done, len(sessions))
+            if not done % TURNS:
+                await asyncio.sleep(0)
+        return problems
+
+    def _flaws(self, session: _Session) -> Iterator[tuple[str, str]]:
+        head, birth = session.head, session.birth
+        oldest = [link for link, _ in self._chain(session)][-1]
+        if oldest.source is not None:
+            yield "origin", f"forked from {oldest.source!r}, which is not here"
+            return
+        last = session.rows[-1][0] if session.rows else birth.origin_n
+        if head.n != last:
+            yield "head", f"the head is at delivery {head.n}, the journal at {last}"
+        numbers = [one.n for one in self._deliveries(session, 0)]
+        if numbers != list(range(len(numbers))):
+            yield "gap", f"the journal has {len(numbers)} deliveries up to number {numbers[-1]}"
+        if head.mail != len(session.letters):
+            yield "mail", f"the head counts {head.mail} letters, the intake has {len(session.letters)}"
+        door = self._doors.get(birth.id) or Door()
+        for item in door.items.values():
+            yield from unsound(door.lease, door.seq, item)
+        opened = self._opened(session)
+        yield from (("notice", f"q-{q} is not open") for q in session.notices if q not in opened)
+        yield from (("effect", f"q-{q} is not open") for q in session.effects if q not in opened)
+
+    def stats(self) -> dict[str, Any]:
+        kept = [*self._sessions.values(), *self._buried.values()]
+        return {
+            "where": self.where,
+            "kind": "memory",
+            "format": FORMAT,
+            "sessions": len(self._sessions),
+            "deliveries": sum(len(session.rows) for session in kept),
+            "durability": "none",
+        }
+
+
+def _copied(head: Head) -> Head:
+    return msgspec.structs.replace(head, metrics=head.metrics.copy())
+
+
+def _matches(session: _Session, wanted: Filter) -> bool:
+    birth, head = session.birth, session.head
+    return (
+        (not wanted.state or head.state in wanted.state)
+        and wanted.program in (None, birth.program, birth.program.rpartition(":")[2])
+        and wanted.parent in (None, birth.parent)
+        and birth.id.startswith(wanted.prefix)
+        and (wanted.older_than is None or head.updated_at < wanted.older_than)
+        and (wanted.newer_than is None or head.updated_at >= wanted.newer_than)
+        and wanted.labels.items() <= birth.labels.items()
+    )

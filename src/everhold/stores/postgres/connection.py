@@ -1,0 +1,261 @@
+"""Lines to the server: how they are opened, kept and tried again, and what the server's errors mean.
+
+Rules
+  1. Who loses a line tries again on a new one, with growing pauses, until `patience` is over; then it is
+     `StoreUnavailable`. A wrong name or password is told at once.
+  2. Between us and the server may be a pooler that hands each transaction to another backend. Then nothing is set for
+     longer than a transaction, and no statement is prepared.
+  3. A line on which something was cut short is closed, never used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8BinaryDumper
+
+from everhold.errors import (
+    BadValue,
+    EverholdError,
+    ReadOnlyStore,
+    StoreBusy,
+    StoreDamaged,
+    StoreFull,
+    StoreUnavailable,
+)
+from everhold.stores.outage import Stall
+from everhold.stores.postgres.address import Address
+
+Line = psycopg.AsyncConnection[tuple[Any, ...]]
+T = TypeVar("T")
+
+OLDEST: Final = 130000
+_FIRST_WAIT: Final = 0.02
+_LONGEST_WAIT: Final = 1.0
+#: Milliseconds after which a lock that somebody else holds counts as busy, and is tried again later.
+LOCK_TIMEOUT: Final = "1000"
+_FOR_GOOD: Final = (
+    "does not exist",
+    "authentication failed",
+    "no password supplied",
+    "pg_hba.conf",
+    "could not translate host name",
+    "failed to resolve host",
+    "permission denied",
+    "connection is bad: invalid",
+)
+_AWAY: Final = "Start the server, or check the address with `everhold info`; nothing is lost meanwhile."
+
+
+class Lost(Exception):
+    """The line broke: whether what was sent has landed is not known."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error).strip() or type(error).__name__)
+
+
+def lost(error: psycopg.Error, line: Line) -> bool:
+    """Whether an error means that the line is gone, rather than that the server refused something."""
+    state = error.sqlstate or ""
+    return line.closed or line.broken or state.startswith(("57P", "08")) or isinstance(error, psycopg.InterfaceError)
+
+
+class Lines:
+    """The lines of one store: some that are lent to whoever reads, and others on demand."""
+
+    def __init__(self, address: Address, *, patience: float, size: int = 4) -> None:
+        self.where = address.where
+        self.patience = patience
+        self.pooled = False
+        self.strong = "on"  # the `synchronous_commit` of a change that must survive power loss
+        self.schema = address.schema
+        self._facts = address.facts
+        self._idle: list[Line] = []
+        self._free = asyncio.Semaphore(size)
+        self._closed = False
+        self.stall = Stall()
+
+    # ---- one line
+
+    async def connect(self, patience: float | None = None, *, settings: str = "") -> Line:
+        """A new line, with settings that hold if it is all ours; raises `StoreUnavailable` when none was to be had."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (self.patience if patience is None else patience)
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                line = await psycopg.AsyncConnection.connect(autocommit=True, prepare_threshold=None, **self._facts)
+                return await self._introduced(line, settings)
+            except psycopg.Error as error:
+                words = _words(error)
+                if any(sign in words for sign in _FOR_GOOD):
+                    raise StoreUnavailable(self.where, words, "Check name, user, password and rights.") from None
+                if self._closed or loop.time() + wait > deadline:
+                    raise StoreUnavailable(self.where, words, _AWAY) from None
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, _LONGEST_WAIT)
+
+    async def _introduced(self, line: Line, settings: str) -> Line:
+        """Learn who answers, and set what holds for the whole line if it is all ours."""
+        try:
+            cursor = await line.execute(
+                "SELECT pg_backend_pid(), current_setting('server_version_num')::int,"
+                " current_setting('server_encoding'), current_setting('synchronous_commit')"
+            )
+            pid, version, encoding, strength = (await cursor.fetchall())[0]
+            self._fits(version, encoding)
+            self.pooled = pid != line.info.backend_pid
+            self.strong = "on" if strength == "off" else strength
+            line.adapters.register_dumper(int, Int8BinaryDumper)
+            if not self.pooled:
+                line.prepare_threshold = 1
+                await line.execute(
+                    f"SET lock_timeout = {LOCK_TIMEOUT}; SET statement_timeout = 0;"
+                    f" SET idle_in_transaction_session_timeout = '30s'; {settings}"
+                )
+            return line
+        except BaseException:
+            await line.close()
+            raise
+
+    def _fits(self, version: int, encoding: str) -> None:
+        if version < OLDEST:
+            raise StoreUnavailable(self.where, f"PostgreSQL {version // 10000} is too old", "Use 13 or newer.")
+        if encoding != "UTF8":
+            raise StoreUnavailable(self.where, f"its encoding is {encoding}", "Create the database with UTF8.")
+
+    # ---- lending
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[Line]:
+        """A line for a while. Raises `Lost` if it breaks meanwhile."""
+        async with self._free:
+            line = await self._taken()
+            sound = False
+            try:
+                yield line
+                sound = True
+            except psycopg.Error as error:
+                if lost(error, line):
+                    raise Lost(error) from None
+                sound = await self._tidied(line)
+                raise
+            except EverholdError:
+                sound = await self._tidied(line)
+                raise
+            finally:
+                if sound and not self._closed and not line.closed:
+                    self._idle.append(line)
+                else:
+                    await line.close()
+
+    def give(self, line: Line) -> None:
+        """Let others use a line."""
+        self._idle.append(line)
+
+    async def _taken(self) -> Line:
+        if self._closed:
+            raise StoreUnavailable(self.where, "it was closed")
+        while self._idle:
+            line = self._idle.pop()
+            if not line.closed:
+                return line
+        return await self.connect()
+
+    async def _tidied(self, line: Line) -> bool:
+        """End what was left open by an error; whether the line can be used again."""
+        try:
+            if line.info.transaction_status is not TransactionStatus.IDLE:
+                await line.execute("ROLLBACK")
+        except psycopg.Error:
+            return False
+        return True
+
+    async def insisting(self, act: Callable[[Line], Awaitable[T]]) -> T:
+        """Do something that may be done twice, on as many lines as it takes; errors are told in our words."""
+        with self.stall.watched():
+            return await self._insisted(act)
+
+    async def _insisted(self, act: Callable[[Line], Awaitable[T]]) -> T:
+        loop = asyncio.get_running_loop()
+        deadline, wait = loop.time() + self.patience, _FIRST_WAIT
+        while True:
+            try:
+                async with self.lent() as line:
+                    return await act(line)
+            except Lost as error:
+                await self._let_go()  # the others are hardly better
+                if loop.time() > deadline:
+                    raise StoreUnavailable(self.where, str(error), _AWAY) from None
+            except psycopg.Error as error:
+                if not passing(error) or loop.time() > deadline:
+                    raise await self.told(error) from None
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, _LONGEST_WAIT)
+
+    async def told(self, error: psycopg.Error) -> EverholdError:
+        """An error of the server in our words."""
+        if error.sqlstate in (
+            "42P01",
+            "42883",
+        ):  # a table or function is gone: somebody else brought it to a new format
+            return await self._other_format() or translated(error, self.where)
+        return translated(error, self.where)
+
+    async def _other_format(self) -> EverholdError | None:
+        from everhold.stores.postgres.schema import found
+
+        try:
+            async with self.lent() as line:
+                await found(line, self.schema, self.where)
+        except EverholdError as other:
+            return other
+        except (Lost, psycopg.Error):
+            pass
+        return None
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        while self._idle:
+            await self._idle.pop().close()
+
+
+# ---- what errors mean
+
+
+def _words(error: psycopg.Error) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].rpartition("FATAL:  ")[2].removeprefix("connection failed: ")
+
+
+def passing(error: psycopg.Error) -> bool:
+    """Whether the same may well succeed in a moment: a deadlock, a lock, a race."""
+    return error.sqlstate in ("40001", "40P01", "55P03")
+
+
+def translated(error: psycopg.Error, where: str) -> EverholdError:
+    """An error of the server in our words; nothing of what was asked has happened."""
+    state, words = error.sqlstate or "", _words(error)
+    if state in ("40001", "40P01", "55P03", "57014"):
+        return StoreBusy(where, 0)
+    if state in ("53100", "53200"):
+        return StoreFull(where)
+    if state == "54000":  # the row of an index; only what somebody named is in one
+        return BadValue("a key or a name", f"it is too long, {words}")
+    if state == "25006":
+        return ReadOnlyStore(where)
+    if state == "42501":
+        return StoreUnavailable(
+            where, words, "Grant this user the rights that `everhold db migrate --print-sql` needs."
+        )
+    if state.startswith(("42", "22", "23", "XX")):
+        return StoreDamaged(where, words)
+    return StoreUnavailable(where, words, _AWAY)

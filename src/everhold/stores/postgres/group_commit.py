@@ -1,0 +1,435 @@
+"""Group commit: one writer connection; changes that arrive during a transaction go into the next one.
+
+Rules
+  1. A change alone is one statement. Several are one transaction, sent in one go (pipeline mode), one round trip.
+  2. Each change is refused or taken by itself. If one breaks the transaction (a race for a key, a deadlock), all are
+     tried again one by one, and only the guilty one is refused.
+  3. A line that breaks in the middle leaves the outcome unknown. The same changes are sent again: those that had landed
+     are recognised, by their receipt or their row in the journal, and are never applied twice.
+  4. A change with an `intake` goes past the others, on a line that is lent: it is computed between two statements.
+  5. A change for which a line could not be had within `patience` seconds is refused with `StoreUnavailable`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from secrets import randbits
+from typing import Any, Final, Protocol, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from everhold.core.intake import Intake
+from everhold.core.session import Birth, Head, SessionId
+from everhold.errors import BadValue, EverholdError, Overtaken, StoreBusy, StoreDamaged, StoreUnavailable
+from everhold.ports.store import Change, News
+from everhold.stores.checksums import UNREADABLE, read_head
+from everhold.stores.postgres.address import kept, named, read
+from everhold.stores.postgres.connection import LOCK_TIMEOUT, Line, Lines, Lost, lost, passing
+from everhold.stores.postgres.intake_sql import LOCAL, Act, Rows, land, locks, look, read_intake, sent
+from everhold.stores.postgres.write import (
+    LAND,
+    LAND_MANY,
+    LANDED,
+    LIGHT,
+    LINK,
+    SOURCE,
+    STEPS,
+    Landing,
+    links,
+    many_full,
+    newborn,
+    steps,
+    together,
+)
+
+T = TypeVar("T")
+log = logging.getLogger("everhold")
+
+BATCH: Final = 200
+#: How many numbers for sessions are asked for at once.
+REFS: Final = 50
+#: Changes between two sweeps of old receipts.
+SWEEP_EVERY: Final = 5000
+#: The columns of a head in the order that `read_head` takes.
+HEAD: Final = (
+    "h.ref, h.revision, h.state, h.n, h.open_from, h.due_at, h.updated_at, h.metrics, h.mail, h.attempts, h.seal,"
+    " h.parked"
+)
+_OTHERS: Final = (
+    f"SELECT s.id, {HEAD} FROM everhold.head_1 h JOIN everhold.session s ON s.ref = h.ref"
+    " WHERE s.id = ANY(%s) OR h.ref = %s ORDER BY h.ref FOR NO KEY UPDATE OF h"
+)
+_KNOWN: Final = "SELECT 1 FROM everhold.receipt WHERE id = %s"
+#: Forgets receipts that nobody can ask for any more.
+SWEEP: Final = "DELETE FROM everhold.receipt WHERE at < now() - interval '1 hour'"
+
+_UNKNOWN: Final = "Whether it landed is not known; the same call again is safe: it never happens twice."
+
+
+class Telling(Protocol):
+    """A statement that tells other processes, when it is time to; see `Ear.telling`."""
+
+    def __call__(self, news: News, *, soon: bool) -> tuple[str, tuple[Any, ...]] | None: ...
+
+
+class Later(Protocol):
+    """Tells them, of what has landed without; see `Ear.later`."""
+
+    def __call__(self, news: News, *, soon: bool) -> None: ...
+
+
+class Group:
+    """The commits of one store."""
+
+    def __init__(
+        self,
+        lines: Lines,
+        schema: str,
+        *,
+        durability: str,
+        telling: Telling,
+        later: Later,
+        time: Callable[[], Callable[[], float] | None],
+    ) -> None:
+        self._lines = lines
+        self._schema = schema
+        self._where = lines.where
+        self._durability = durability
+        self._telling, self._later = telling, later
+        self._time = time  # the clock, if it is not the server's
+        self._queue: list[Landing] = []
+        self._wake = asyncio.Event()
+        self._line: Line | None = None
+        self._closed = False
+        self._refs: list[int] = []
+        self._receipt = randbits(62)
+        self._unswept = 0
+        self._light, self._land, self._landed = (named(each, schema) for each in (LIGHT, LAND, LANDED))
+        self._steps, self._land_many, self._link = (named(each, schema) for each in (STEPS, LAND_MANY, LINK))
+        self._task = asyncio.get_running_loop().create_task(self._write())
+
+    async def commit(self, change: Change, fence: int) -> None:
+        """See `Store.commit`."""
+        births = newborn(change) if change.birth is not None or change.births else []
+        if fence < 0 or (change.birth is None) is (fence == 0):
+            raise Overtaken(change.id, fence)
+        for _, head in births:
+            head.ref = await self._ref()
+        self._receipt += 1
+        receipt = self._receipt
+        try:
+            sources = [await self._source(birth) for birth, _ in births]
+            landing = Landing(change, fence, births, receipt, sources)
+        except (TypeError, ValueError) as error:
+            raise BadValue("the change", str(error)) from None
+        if self._closed:
+            raise StoreUnavailable(self._where, "it was closed")
+        act = change.intake
+        if act is not None and not change.light:
+            await self._lines.insisting(lambda line: self._acted(line, landing, act, change))
+            return
+        loop = asyncio.get_running_loop()
+        landing.done, landing.since = loop.create_future(), loop.time()
+        self._queue.append(landing)
+        self._wake.set()
+        await landing.done
+
+    async def close(self) -> None:
+        """Land what waits, if that is possible now; nobody waits for a closed store."""
+        self._closed = True
+        self._wake.set()
+        done, _ = await asyncio.wait([self._task], timeout=5)
+        if not done:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._refuse(self._queue, StoreUnavailable(self._where, "it was closed"))
+        self._queue = []
+        if self._line is not None:
+            await self._line.close()
+
+    async def _ref(self) -> int:
+        while not self._refs:
+            self._refs += reversed(await self._lines.insisting(self._drawn))
+        return self._refs.pop()
+
+    async def _drawn(self, line: Line) -> list[int]:
+        statement = named("SELECT nextval('everhold.session_ref') FROM generate_series(1, %s)", self._schema)
+        return [row[0] for row in await (await line.execute(statement, (REFS,))).fetchall()]
+
+    async def _source(self, birth: Birth) -> SessionId | None:
+        """Where a new fork reads what it shares. That never changes, so it can be asked for before the transaction."""
+        if birth.origin is None:
+            return None
+        values = (kept(birth.origin), birth.origin_n, birth.origin_n)
+
+        async def act(line: Line) -> Rows:
+            return await (await line.execute(named(SOURCE, self._schema), values)).fetchall()
+
+        rows = await self._lines.insisting(act)
+        return SessionId(read(rows[0][0])) if rows else birth.origin
+
+    def _linked(self, batch: list[Landing]) -> list[tuple[str, tuple[Any, ...]]]:
+        """What follows the landing of forks of forks."""
+        return [(self._link, values) for _, values in links(batch)]
+
+    # ---- the writer
+
+    async def _write(self) -> None:
+        batch: list[Landing] = []
+        try:
+            while self._queue or not self._closed:
+                if not self._queue:
+                    self._wake.clear()
+                    await self._wake.wait()
+                batch = self._next()
+                if batch:
+                    await self._batch(batch)
+        finally:
+            self._refuse(batch, StoreUnavailable(self._where, "it was closed"))
+
+    def _next(self) -> list[Landing]:
+        """What lands next: those that wait, but no two of one session, and one with letters to others alone."""
+        if self._queue and self._queue[0].posts:
+            return [self._queue.pop(0)]
+        batch: dict[int, Landing] = {}
+        left: list[Landing] = []
+        for one in self._queue:
+            if one.posts or one.ref in batch or len(batch) == BATCH:
+                left.append(one)
+            else:
+                batch[one.ref] = one
+        self._queue = left
+        return sorted(batch.values(), key=lambda one: one.ref)  # as everybody, so that none wait for each other
+
+    async def _batch(self, batch: list[Landing]) -> None:
+        """Land or refuse each of these, on as many lines as it takes."""
+        try:
+            line = await self._pen()
+            if len(batch) > 1:
+                await self._together(line, batch)
+            else:
+                await self._alone(line, batch[0])
+        except Lost as error:
+            await self._drop_line()
+            self._again([one for one in batch if one.done is not None and not one.done.done()], str(error))
+        except EverholdError as error:
+            self._refuse([one for one in batch if not one.tried], error)
+            self._refuse(batch, StoreUnavailable(self._where, str(error), _UNKNOWN))
+        except Exception as error:  # nobody may wait for ever
+            log.exception("a commit failed in a way that nobody foresaw")
+            await self._drop_line()
+            self._refuse(batch, StoreUnavailable(self._where, repr(error)))
+        self._unswept += len(batch)
+        if self._unswept >= SWEEP_EVERY and self._line is not None:
+            self._unswept = 0
+            await self._swept(self._line)
+
+    def _again(self, left: list[Landing], reason: str) -> None:
+        """Try those again that nobody knows the outcome of."""
+        now = asyncio.get_running_loop().time()
+        for one in left:
+            one.tried = True
+        late = [one for one in left if now - one.since > self._lines.patience]
+        self._refuse(late, StoreUnavailable(self._where, reason, _UNKNOWN))
+        self._queue[:0] = [one for one in left if one not in late]
+
+    def _refuse(self, batch: list[Landing], error: EverholdError) -> None:
+        for one in batch:
+            one.answer(error)
+
+    async def _pen(self) -> Line:
+        """The line of the writer."""
+        if self._line is not None and not self._line.closed:
+            return self._line
+        self._line = await self._lines.connect(settings=f"SET synchronous_commit = {self._strength(False)}")
+        return self._line
+
+    async def _drop_line(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            await line.close()
+
+    def _strength(self, durable: bool) -> str:
+        """The `synchronous_commit` of a transaction."""
+        return self._lines.strong if durable or self._durability == "power" else "off"
+
+    # ---- one transaction
+
+    async def _together(self, line: Line, batch: list[Landing]) -> None:
+        try:
+            said = await self._sent(line, batch)
+        except psycopg.Error as error:
+            await self._rolled_back(line, error)
+            for one in batch:
+                await self._alone(line, one)
+            return
+        for one, verdict in zip(batch, said, strict=True):
+            await self._answer(line, one, verdict)
+
+    async def _alone(self, line: Line, one: Landing) -> None:
+        try:
+            said = await self._posted(line, one) if one.posts else (await self._sent(line, [one]))[0]
+        except psycopg.Error as error:
+            await self._rolled_back(line, error)
+            await self._failed(one, error)
+        except StoreDamaged as error:
+            await self._rolled_back(line, None)
+            one.answer(error)
+        else:
+            await self._answer(line, one, said)
+
+    async def _failed(self, one: Landing, error: psycopg.Error) -> None:
+        """A change that the server would not take, alone."""
+        waited = asyncio.get_running_loop().time() - one.since
+        if passing(error) or isinstance(error, psycopg.errors.UniqueViolation):
+            if (error.diag.table_name or "") == "journal":
+                one.answer(Overtaken(one.change_id, one.fence))
+            elif waited > self._lines.patience:
+                one.answer(StoreBusy(self._where, waited))
+            else:
+                self._queue.append(one)
+            return
+        one.answer(await self._lines.told(error))
+
+    async def _sent(self, line: Line, batch: list[Landing]) -> list[Any]:
+        """Send these as one transaction; what was said to each: how many moved, or the answer of `land_1`."""
+        durable = any(one.durable for one in batch)
+        if len(batch) == 1 and (batch[0].step is None or batch[0].is_light):
+            one = batch[0]
+            act = (self._light, one.light) if one.is_light else (self._land, one.full)
+            cursor, *_ = await self._transaction(line, [act, *self._linked(batch)], durable, batch)
+            return [cursor.rowcount if one.is_light else (await cursor.fetchall())[0][0]]
+        stepping = [one for one in batch if one.step is not None]
+        full = [one for one in batch if one.step is None]
+        acts = [(self._steps, (steps(stepping),))] if stepping else []
+        acts += [(self._land_many, (many_full(full),))] if full else []
+        acts += self._linked(full)
+        cursors = await self._transaction(line, acts, durable, batch)
+        moved = {ref for (ref,) in await cursors[0].fetchall()} if stepping else set()
+        said = dict(await cursors[1 if stepping else 0].fetchall()) if full else {}
+        return [said[one.full[0]] if one.step is None else int(one.ref in moved) for one in batch]
+
+    async def _transaction(
+        self, line: Line, acts: list[tuple[str, tuple[Any, ...]]], durable: bool, batch: list[Landing]
+    ) -> list[psycopg.AsyncCursor[Any]]:
+        local = self._lines.pooled or (durable and self._durability != "power")
+        soon, news = any(one.soon for one in batch), together([one.news for one in batch])
+        telling = self._telling(news, soon=soon)
+        if len(acts) == 1 and telling is None and not local:
+            cursors = [await line.execute(*acts[0])]
+            self._later(news, soon=soon)
+            return cursors
+        async with line.pipeline():
+            await line.execute("BEGIN")
+            if local:
+                await line.execute(LOCAL, (self._strength(durable), LOCK_TIMEOUT))
+            cursors = [await line.execute(*act) for act in acts]
+            if telling is not None:
+                await line.execute(*telling)
+            await line.execute("COMMIT")
+        if telling is None:
+            self._later(news, soon=soon)
+        return cursors
+
+    async def _posted(self, line: Line, one: Landing) -> Any:
+        """Send a change with letters to other sessions, whose heads have to be read and locked first."""
+        async with line.pipeline():
+            await line.execute("BEGIN")
+            await line.execute(LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
+            ids = list(one.posts)
+            cursor = await line.execute(named(_OTHERS, self._schema), (ids, one.full[1]))
+        heads = self._readers(one, await cursor.fetchall())
+        telling = self._telling(one.news, soon=one.soon)
+        async with line.pipeline():
+            cursor = await line.execute(self._land, one.addressed(heads))
+            for act in self._linked([one]):
+                await line.execute(*act)
+            if telling is not None:
+                await line.execute(*telling)
+            await line.execute("COMMIT")
+        if telling is None:
+            self._later(one.news, soon=one.soon)
+        return (await cursor.fetchall())[0][0]
+
+    async def _acted(self, line: Line, one: Landing, act: Callable[[Intake], object], change: Change) -> None:
+        """Land a change and let its `intake` act, in one transaction; once, however often it is tried."""
+        try:
+            await self._land_and_act(line, one, act, change)
+        except psycopg.errors.UniqueViolation as error:
+            await self._rolled_back(line, error)
+            if error.diag.table_name == "session":
+                raise Lost(error) from None  # its id or key is just being taken; by us, if a line broke
+            if error.diag.table_name == "journal":
+                raise Overtaken(one.change_id, one.fence) from None
+            raise
+
+    async def _land_and_act(self, line: Line, one: Landing, act: Callable[[Intake], object], change: Change) -> None:
+        receipt, ref, *_ = one.full
+        local = (LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
+        again, one.tried = one.tried, True
+        begin: list[Act] = [("BEGIN", ()), local, *([(_KNOWN, (receipt,))] if again else [])]
+        others: list[Act] = [(_OTHERS, ([*one.posts], ref))] if one.posts else []
+        said = await sent(line, self._schema, [*begin, *others]) if others else []  # else nothing depends on it
+        given = (LAND, one.addressed(self._readers(one, said[-1] if said else [])))
+        acts: list[Act] = [given, locks([change.id])[-1], look([change.id], change.named), *links([one])]
+        said += await sent(line, self._schema, acts if said else [*begin, *acts])
+        known = said[2] if again else []
+        ((refused,),), _, rows, *_ = said[len(begin) + len(others) :]
+        if known:  # it had landed on the line that broke
+            await line.execute("ROLLBACK")
+            return
+        if refused is not None:
+            raise one.refusal(refused)
+        _, intake = self._sound(lambda: read_intake(change.id, rows, self._time(), change.named))
+        act(intake)
+        telling = self._telling(one.news, soon=one.soon)
+        told = [] if telling is None else [telling]
+        await land(line, self._schema, {ref: intake}, told)
+        if telling is None:
+            self._later(one.news, soon=one.soon)
+
+    def _readers(self, one: Landing, rows: Rows) -> dict[str, Head]:
+        """The heads of other sessions that get a letter."""
+        return self._sound(lambda: {row[0]: read_head(row[1:]) for row in rows if row[0] in one.posts})
+
+    def _sound(self, reading: Callable[[], T]) -> T:
+        """What rows say; raises `StoreDamaged` if they cannot be read."""
+        try:
+            return reading()
+        except (BadValue, *UNREADABLE) as error:
+            raise StoreDamaged(self._where, str(error)) from None
+
+    async def _answer(self, line: Line, one: Landing, said: Any) -> None:
+        if one.step is not None:
+            if said == 1 or (one.tried and await self._had_landed(line, one)):
+                one.answer(None)
+            else:
+                one.answer(Overtaken(one.change_id, one.fence))
+        else:
+            one.answer(None if said is None else one.refusal(said))
+
+    async def _had_landed(self, line: Line, one: Landing) -> bool:
+        """Whether a step landed on the line that broke."""
+        try:
+            cursor = await line.execute(self._landed, one.landed)
+            return bool(await cursor.fetchall())
+        except psycopg.Error as error:
+            raise Lost(error) from None
+
+    async def _rolled_back(self, line: Line, error: psycopg.Error | None) -> None:
+        if error is not None and lost(error, line):
+            raise Lost(error) from None
+        try:
+            if line.info.transaction_status is not TransactionStatus.IDLE:
+                await line.execute("ROLLBACK")
+        except psycopg.Error as failed:
+            raise Lost(failed) from None
+
+    async def _swept(self, line: Line) -> None:
+        try:
+            await line.execute(named(SWEEP, self._schema))
+        except psycopg.Error:
+            pass  # the next one will do it

@@ -1,0 +1,250 @@
+"""Hearing that another process has written, and telling the others: NOTIFY, a count beside it, and a look now and then.
+
+Rules
+  1. A process tells the others in the transaction of a commit, but at most every `QUIET` seconds, or `HASTE` where
+     somebody may wait for it; what it writes in between is told when it has landed and that time is over. (Transactions
+     that notify wait for each other.) A telling alone does not wait for the disk: what it tells of has landed.
+  2. A telling names the sessions that were written to, and says whether one of them may have to be moved, and which
+     worker sees to it first: the process itself, if it looks for work, or the one that had the session last. That is a
+     hint: others leave it to that worker for a moment.
+  3. `changed` reads the counts of the others, so that nothing depends on a notification that was missed.
+  4. Where notifications do not arrive (a pooler in transaction mode), the counts are read a few times a second, and a
+     warning says so. A server that was slow looks the same at first: every `AGAIN` seconds it is tried once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from secrets import token_hex
+from typing import Any, Final
+
+import psycopg
+
+from everhold.core.codec import dumps, loads
+from everhold.errors import BadValue, EverholdError
+from everhold.ports.store import News
+from everhold.stores.postgres.address import named
+from everhold.stores.postgres.connection import Line, Lines, Lost
+from everhold.stores.postgres.group_commit import SWEEP
+
+log = logging.getLogger("everhold")
+
+#: Stands for any session.
+ANY: Final = ""
+#: Characters of a notification, of which the server takes 8,000 bytes.
+LONGEST: Final = 7000
+QUIET: Final = 0.02
+HASTE: Final = 0.005
+POLL_EVERY: Final = 0.3
+#: Seconds after which a notification of one's own counts as never to come.
+TEST: Final = 2.0
+#: Seconds until it is tried again whether notifications arrive.
+AGAIN: Final = 300.0
+#: Seconds between two looks of somebody who is told.
+LOOK_EVERY: Final = 5.0
+
+_TELL: Final = (
+    "WITH told AS (INSERT INTO everhold.pulse (id, count) VALUES (%s, 1) ON CONFLICT (id)"
+    " DO UPDATE SET count = pulse.count + 1, at = now() RETURNING 1) SELECT pg_notify(%s, %s){more} FROM told"
+)
+_IN_PASSING: Final = ", set_config('synchronous_commit', 'off', true)"
+_COUNTS: Final = "SELECT coalesce(sum(count), 0)::int8, count(*) FROM everhold.pulse WHERE id <> %s"
+_FORGET: Final = f"DELETE FROM everhold.pulse WHERE at < now() - interval '1 day'; {SWEEP}"
+
+
+class Ear:
+    """Tells and hears for one store."""
+
+    def __init__(self, lines: Lines, schema: str) -> None:
+        self._lines = lines
+        self._id = token_hex(8)
+        self._channel = f"everhold_{schema}"
+        self._tell, self._tell_alone = (named(_TELL.format(more=more), schema) for more in ("", _IN_PASSING))
+        self._counts, self._forget = named(_COUNTS, schema), named(_FORGET, schema)
+        self._told = 0.0
+        self._later: asyncio.Task[None] | None = None
+        self._me = ""  # who looks for work here
+        self._firsts: set[str] = set()  # who sees first to what nobody was told of
+        self._sessions: set[str] = set()  # to which sessions it was written
+        self._moves = self._heads = False  # whether one of them may have to be moved, or was
+        self._untold = self._soon = False  # whether something landed that nobody was told of, and somebody may wait for
+        self._seen = (0, 0)
+        self._wake: Callable[[News], None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
+        self.hears = "when asked"
+
+    async def open(self) -> None:
+        """Forget what is old, and learn what was told before."""
+
+        async def first(line: Line) -> None:
+            await line.execute(self._forget)
+
+        await self._lines.insisting(first)
+        await self.changed()
+
+    async def close(self) -> None:
+        """Tell what was not told yet, and hear no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._later is not None and not self._later.done():
+            self._later.cancel()
+            await asyncio.gather(self._later, return_exceptions=True)
+            try:
+                await asyncio.wait_for(self._lines.insisting(self._tell_now), 2)
+            except (EverholdError, TimeoutError):
+                pass  # they will see it when they look
+
+    # ---- telling
+
+    def telling(self, news: News, *, soon: bool = True) -> tuple[str, tuple[Any, ...]] | None:
+        """A statement for the transaction that is about to be sent; None if it is too early: `later` when it landed."""
+        now = asyncio.get_running_loop().time()
+        if now - self._told < (HASTE if soon else QUIET):
+            return None
+        self._told = now
+        return self._tell, self._words(news, self._me or news.first)
+
+    def _words(self, news: News, first: str) -> tuple[str, str, str]:
+        """What is sent: who sees first to it, whether anything has to be moved, and the sessions, if they fit."""
+        words = dumps([first, news.moves, news.heads, sorted(news.sessions)])
+        if len(words) > LONGEST:
+            words = dumps([first, True, True, []])
+        return self._id, self._channel, f"{self._id} {words}"
+
+    def later(self, news: News, *, soon: bool = True) -> None:
+        """Tell soon, or in a while, that something has landed."""
+        self._untold, self._soon = True, self._soon or soon
+        self._firsts.add(self._me or news.first)
+        self._sessions.update(news.sessions or [ANY])
+        self._moves, self._heads = self._moves or news.moves, self._heads or news.heads
+        if self._later is None or self._later.done():
+            self._later = asyncio.get_running_loop().create_task(self._tell_later())
+
+    async def tell(self, line: Line) -> None:
+        """Tell the others, whoever it is for, with the transaction that is under way."""
+        self._told = asyncio.get_running_loop().time()
+        await line.execute(self._tell, self._words(News(), ""))
+
+    async def _tell_now(self, line: Line) -> None:
+        self._told = asyncio.get_running_loop().time()
+        first = self._firsts.pop() if len(self._firsts) == 1 else ""
+        named = () if ANY in self._sessions else tuple(self._sessions)
+        news = News(named, self._moves or not named, self._heads, first)
+        self._firsts, self._sessions, self._moves, self._heads = set(), set(), False, False
+        await line.execute(self._tell_alone, self._words(news, first))
+
+    async def _tell_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._untold:
+            while (left := self._told + (HASTE if self._soon else QUIET) - loop.time()) > 0:
+                await asyncio.sleep(min(left, HASTE))  # it may have become urgent
+            self._untold = self._soon = False  # what lands while this is told is told once more
+            try:
+                await self._lines.insisting(self._tell_now)
+            except EverholdError as error:
+                log.debug("other processes were not told: %s", error)
+
+    # ---- hearing
+
+    async def changed(self) -> bool:
+        """Whether another process told that it wrote since the last call."""
+
+        async def counted(line: Line) -> tuple[int, int]:
+            return (await (await line.execute(self._counts, (self._id,))).fetchall())[0]
+
+        before, self._seen = self._seen, await self._lines.insisting(counted)
+        return before != self._seen
+
+    def listen(self, wake: Callable[[News], None], me: str) -> float:
+        """See `Store.listen`."""
+        self._wake, self._me = wake, me
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._listen())
+        return LOOK_EVERY
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                if not await self._heard():
+                    self._polling = self._polling or asyncio.get_running_loop().create_task(self._poll())
+                    await asyncio.sleep(AGAIN)
+        finally:
+            await self._look_no_more()
+
+    async def _heard(self) -> bool:
+        """Hear the others for as long as a line lasts; False if nothing arrives on it."""
+        line: Line | None = None
+        try:
+            line = await self._lines.connect()
+            await line.execute(f'LISTEN "{self._channel}"')
+            self._woken()  # what was written before is not announced any more
+            if not await self._arrives(line):
+                return False
+            await self._look_no_more()
+            self.hears = "by notifications"
+            async for notify in line.notifies():
+                teller, _, words = notify.payload.partition(" ")
+                if teller != self._id:
+                    self._woken(_news(words))
+        except (psycopg.Error, EverholdError, Lost):
+            await asyncio.sleep(0.1)  # `connect` has its own pauses
+        finally:
+            if line is not None:
+                await line.close()
+        return True
+
+    async def _arrives(self, line: Line) -> bool:
+        """Whether a notification of one's own comes back."""
+
+        async def send(other: Line) -> None:
+            await other.execute("SELECT pg_notify(%s, %s)", (self._channel, self._id))
+
+        await self._lines.insisting(send)
+        async for notify in line.notifies(timeout=TEST):
+            if notify.payload == self._id:
+                return True
+            self._woken()
+        return False
+
+    async def _poll(self) -> None:
+        self.hears = "by looking"
+        log.warning(
+            "%s does not deliver notifications (a pooler in transaction mode?): looking every %s s instead",
+            self._lines.where,
+            POLL_EVERY,
+        )
+        seen = self._seen
+        while True:
+            await asyncio.sleep(POLL_EVERY)
+            try:
+                before = self._seen
+                await self.changed()
+                found, self._seen = self._seen, before  # whoever is woken asks for itself
+            except EverholdError:
+                continue
+            if found != seen:
+                seen = found
+                self._woken()
+
+    async def _look_no_more(self) -> None:
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
+            self._polling = None
+
+    def _woken(self, news: News | None = None) -> None:
+        if self._wake is not None:
+            self._wake(news or News())
+
+
+def _news(words: str) -> News | None:
+    """What another process said; None if it is one of another version, which says it otherwise."""
+    try:
+        first, moves, heads, sessions = loads(words)
+        return News(tuple(map(str, sessions)), bool(moves), bool(heads), str(first))
+    except (ValueError, TypeError, BadValue):
+        return None

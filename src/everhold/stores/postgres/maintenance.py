@@ -1,0 +1,136 @@
+"""What the house asks of the tables beside sessions: who has to be told, what a session weighs, what nobody needs."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+
+from everhold.core.query import Query
+from everhold.core.session import Birth
+from everhold.ports.store import Asking, Reclaimed
+from everhold.stores.postgres import read
+from everhold.stores.postgres.address import kept
+from everhold.stores.postgres.attachment_rows import Say
+from everhold.stores.postgres.connection import Line
+from everhold.stores.postgres.schema import LOCKS, lock_number
+
+if TYPE_CHECKING:
+    from everhold.stores.postgres.store import PostgresStore
+
+#: Blobs that are removed in one transaction, so that writers need not wait for all of them.
+AT_ONCE: Final = 200
+
+_query = msgspec.json.Decoder(Query).decode
+
+
+def asking(wanted: Asking) -> tuple[str, list[Any]]:
+    """The statement of `asking`, and its values."""
+    where = [
+        "NOT EXISTS (SELECT 1 FROM everhold.effect e WHERE e.session = n.session AND e.q = n.q)",
+        "NOT EXISTS (SELECT 1 FROM everhold.letter l WHERE l.session = n.session AND l.kind = 'answer'"
+        " AND (everhold.readable(l.body) ->> 'q')::int8 = n.q)",
+    ]
+    values: list[Any] = []
+    if wanted.session is not None:
+        where.append("s.id = %s")
+        values.append(kept(wanted.session))
+    if wanted.kinds:
+        where.append("n.kind = ANY(%s)")
+        values.append([kind.value for kind in wanted.kinds])
+    else:
+        where.append("(n.kind <> 'signal' OR n.addressee IS NOT NULL)")
+    if wanted.to:
+        where.append("n.addressee = ANY(%s)")
+        values.append([kept(each) for each in wanted.to])
+    if wanted.without is not None:
+        name = "s.id || '/q-' || n.q || '/' || trunc(n.asked_at * 1000)::int8"
+        where.append(f"NOT EXISTS (SELECT 1 FROM everhold.duty d WHERE d.kind = %s AND d.id = {name})")
+        values.append(kept(wanted.without))
+    statement = (
+        "SELECT s.birth, n.query, n.asked_at FROM everhold.notice n JOIN everhold.session s ON s.ref = n.session"
+        f" WHERE {' AND '.join(where)} ORDER BY n.asked_at, s.created_at, s.id, n.q LIMIT %s"
+    )
+    return statement, [*values, wanted.limit]
+
+
+async def size(say: Say, ref: int, needed: int) -> int:
+    """Bytes of a session, but for its steps up to `needed`, which forks read."""
+    steps = await say(
+        "SELECT coalesce(sum(octet_length(answers) + octet_length(asked) + coalesce(octet_length(notes), 0)), 0)::int8"
+        " FROM everhold.journal WHERE session = %s AND n > %s",
+        ref,
+        needed,
+    )
+    attached = await say(
+        "SELECT coalesce(sum(a.size), 0)::int8 FROM everhold.attachment a WHERE a.session = %s AND a.n >= %s"
+        " AND NOT EXISTS (SELECT 1 FROM everhold.attachment o WHERE o.blob = a.blob AND o.session <> a.session)",
+        ref,
+        needed,
+    )
+    found: int = steps[0][0] + attached[0][0]
+    return found
+
+
+async def drop_blobs(say: Say) -> tuple[int, int]:
+    """Remove some of the bytes that nobody names; returns how many they were, and their length."""
+    gone = await say(
+        "DELETE FROM everhold.blob WHERE id IN (SELECT id FROM everhold.blob b"
+        " WHERE NOT EXISTS (SELECT 1 FROM everhold.attachment WHERE blob = b.id) LIMIT %s)"
+        " RETURNING octet_length(data)",
+        AT_ONCE,
+    )
+    return len(gone), sum(length for (length,) in gone)
+
+
+async def drop_loose(say: Say) -> int:
+    """Remove rows of sessions that are not there any more; returns how many."""
+    there = "SELECT 1 FROM everhold.session s WHERE s.ref = x.session"
+    gone = len(await say(f"DELETE FROM everhold.attachment x WHERE NOT EXISTS ({there}) RETURNING 1"))
+    living = "SELECT 1 FROM everhold.head_1 h WHERE h.ref = x.session"
+    for table in ("notice", "effect", "letter", "item", "lease"):
+        gone += len(await say(f"DELETE FROM everhold.{table} x WHERE NOT EXISTS ({living}) RETURNING 1"))
+    return gone
+
+
+class Upkeep:
+    """These verbs, for a store that has lines."""
+
+    async def asking(self, wanted: Asking) -> builtins.list[tuple[Birth, Query, float]]:
+        statement, values = asking(wanted)
+        store = cast("PostgresStore", self)
+
+        async def act(line: Line) -> builtins.list[tuple[Birth, Query, float]]:
+            rows = await store._on(line, statement, *values)
+            return [(read.read_birth(birth), _query(query), at) for birth, query, at in rows]
+
+        return await store._insisting(act)
+
+    async def size(self, session_id: str) -> int:
+        store = cast("PostgresStore", self)
+        known = store._known(session_id)
+
+        async def act(line: Line) -> int:
+            _, head = store._session(session_id, await store._on(line, read.SESSION, known))
+            return await size(functools.partial(store._on, line), head.ref, await store._needed(line, head.ref))
+
+        return await store._insisting(act)
+
+    async def reclaim(self) -> Reclaimed:
+        store = cast("PostgresStore", self)
+        lock = lock_number(f"{store.schema} gc")
+
+        async def act(line: Line, drop: Any) -> Any:
+            async with line.transaction():  # who attaches something holds this lock, too
+                await store._on(line, "SELECT pg_advisory_xact_lock(%s::int, %s::int)", LOCKS, lock)
+                return await drop(functools.partial(store._on, line))
+
+        rows = await store._insisting(lambda line: act(line, drop_loose))
+        blobs = length = 0
+        while True:
+            count, more = await store._insisting(lambda line: act(line, drop_blobs))
+            blobs, length = blobs + count, length + more
+            if count < AT_ONCE:
+                return Reclaimed(blobs, length, rows)

@@ -1,0 +1,389 @@
+"""A change as the server takes it: encoded whole before anything is sent, so that what cannot be written harms nobody.
+
+A light change is one statement of its own, and so are steps, however many. Every other is a call of `land_1` (see
+migrations/0001.sql) with three JSON texts: the head, the deliveries, and the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import dumps, seal
+from everhold.core.journal import Delivery, encode
+from everhold.core.journal import seal as delivery_seal
+from everhold.core.session import Birth, Event, Head, SessionId, State, moved
+from everhold.errors import EverholdError, KeyConflict, Overtaken, UnknownSession
+from everhold.ports.store import Change, Letter, News
+from everhold.stores.checksums import birth_text, head_seal
+from everhold.stores.postgres.address import kept, read
+
+LIGHT: Final = (
+    "WITH moved AS (UPDATE everhold.head_1 SET revision = %s, n = %s, open_from = %s, updated_at = %s, metrics = %s,"
+    " seal = %s WHERE ref = %s AND revision = %s RETURNING ref)"
+    " INSERT INTO everhold.journal (session, n, at, answers, asked, notes, seal)"
+    " SELECT ref, %s, %s, %s, %s, %s, %s FROM moved"
+)
+LAND: Final = "SELECT everhold.land_1(%s, %s, %s, %s, %s, %s)"
+#: What steps change, of as many sessions: the head, one delivery, and what is worked on; says which sessions moved.
+STEPS: Final = (
+    "WITH moved AS (UPDATE everhold.head_1 h SET revision = g.revision, state = g.state, n = g.head_n,"
+    " open_from = g.open_from, due_at = g.due_at, updated_at = g.updated_at, metrics = g.metrics, mail = g.mail,"
+    " attempts = g.attempts, parked = g.parked, seal = g.head_seal FROM json_to_recordset(%s::json) AS g"
+    " (revision int8, state text, head_n int8, open_from int8, due_at float8, updated_at float8, metrics text,"
+    " mail int8, attempts int8, parked int8, head_seal int8, ref int8, fence int8, n int8, at float8, answers text,"
+    " asked text, notes text, seal int8, ended bool, closed int8[], effects json)"
+    " WHERE h.ref = g.ref AND h.revision = g.fence RETURNING g.*), landed AS"
+    " (INSERT INTO everhold.journal (session, n, at, answers, asked, notes, seal)"
+    " SELECT ref, n, at, answers, asked, notes, seal FROM moved), unnoticed AS (DELETE FROM everhold.notice o"
+    " USING moved m WHERE o.session = m.ref AND (m.ended OR o.q = ANY(m.closed))), done AS (DELETE FROM everhold.effect"
+    " e USING moved m WHERE e.session = m.ref AND (m.ended OR e.q = ANY(m.closed))), begun AS (INSERT INTO"
+    " everhold.effect (session, q, worker, since, seal) SELECT e.session, e.q, e.worker, e.since, e.seal FROM moved m,"
+    " json_populate_recordset(NULL::everhold.effect, m.effects) e ON CONFLICT (session, q)"
+    " DO UPDATE SET worker = excluded.worker, since = excluded.since, seal = excluded.seal) SELECT ref FROM moved"
+)
+#: Many other changes, one after the other; says what came of each.
+LAND_MANY: Final = (
+    "SELECT g.receipt, everhold.land_1(g.receipt, g.ref, g.fence, g.head, g.deliveries, g.rest)"
+    " FROM json_to_recordset(%s::json) AS g (receipt int8, ref int8, fence int8, head json, deliveries json, rest json)"
+)
+#: Where a new fork reads what it shares, by id: its origin, or where that one has no delivery of its own up to this
+#: number, the source of its origin. So every session in a chain of sources contributes deliveries.
+SOURCE: Final = (
+    "WITH RECURSIVE chain (id, origin, origin_n) AS (SELECT id, origin, origin_n FROM everhold.session"
+    " WHERE id = %s AND deleted = 0 UNION SELECT s.id, s.origin, s.origin_n FROM chain c"
+    " JOIN everhold.session s ON s.ref = c.origin WHERE c.origin_n >= %s)"
+    " SELECT id FROM chain WHERE origin IS NULL OR origin_n < %s"
+)
+#: Sets the source of forks, after `land_1` has given them their origin, which it checks. Repeating it is harmless.
+LINK: Final = (
+    "UPDATE everhold.session s SET origin = o.ref FROM unnest(%s::int8[], %s::text[]) AS g (ref, source)"
+    " JOIN everhold.session o ON o.id = g.source WHERE s.ref = g.ref"
+)
+#: Whether a step landed whose acknowledgement was lost.
+LANDED: Final = "SELECT 1 FROM everhold.journal WHERE session = %s AND n = %s AND at = %s AND seal = %s"
+
+_text = msgspec.json.Encoder().encode
+_LIGHT: Final = (
+    *("revision", "head_n", "open_from", "updated_at", "metrics", "head_seal", "ref", "fence"),
+    *("n", "at", "answers", "asked", "notes", "seal"),
+)
+_FULL: Final = ("receipt", "ref", "fence", "head", "deliveries", "rest")
+
+
+class Landing:
+    """One change on its way."""
+
+    __slots__ = (
+        "births",
+        "change_id",
+        "done",
+        "durable",
+        "fence",
+        "full",
+        "is_light",
+        "links",
+        "news",
+        "posts",
+        "since",
+        "soon",
+        "step",
+        "tried",
+    )
+
+    def __init__(
+        self,
+        change: Change,
+        fence: int,
+        births: list[tuple[Birth, Head]],
+        receipt: int,
+        sources: Sequence[SessionId | None],
+    ) -> None:
+        self.change_id = change.id
+        self.births = births
+        #: Forks, by number, whose source is another session than their origin.
+        self.links = [
+            (tip.ref, source)
+            for (birth, tip), source in zip(births, sources, strict=True)
+            if source is not None and source != birth.origin
+        ]
+        self.fence = fence
+        self.durable = change.durable
+        #: Whether others may wait for it: more than that this process goes on to work on the session.
+        self.soon = change.head.state is not State.RUNNING or bool(births or change.letters or change.notices)
+        told = [letter.to for letter in change.letters if letter.to is not None]
+        #: What others have to know of it: where something was delivered, or a worker may take a question.
+        self.news = News(
+            (change.id, *told, *(birth.id for birth, _ in births)),
+            bool(births or change.letters or change.head.parked),
+        )
+        self.tried = False  # sent before, on a line that broke
+        self.since = 0.0
+        self.done: asyncio.Future[None] | None = None
+        self.is_light = False
+        self.step: dict[str, Any] | None = None  # what most changes are; else it is `full`
+        self.full: tuple[Any, ...] = ()
+        self.posts: dict[str, list[dict[str, Any]]] = {}  # letters to other sessions, by id
+        if len(change.deliveries) == 1 and not births and (change.light or _is_step(change)):
+            self.is_light, self.step = change.light, _step_row(change, fence)
+        else:
+            self.full = (receipt, change.head.ref, fence, *self._texts(change))
+
+    @property
+    def light(self) -> tuple[Any, ...]:
+        """The parameters of `LIGHT`."""
+        assert self.step is not None
+        return tuple([self.step[name] for name in _LIGHT])
+
+    @property
+    def landed(self) -> tuple[Any, ...]:
+        """The parameters of `LANDED`."""
+        assert self.step is not None
+        return tuple([self.step[name] for name in ("ref", "n", "at", "seal")])
+
+    def _texts(self, change: Change) -> tuple[str, str | None, str | None]:
+        ref = change.head.ref
+        given = [_named_delivery(ref, one) for one in change.deliveries]
+        rest = None if change.light else self._rest(change)
+        return _json(head_row(change.head)), _json(given) if given else None, _json(rest) if rest else None
+
+    def _rest(self, change: Change) -> dict[str, Any]:
+        head, ref = change.head, change.head.ref
+        heads = {birth.id: copy.copy(tip) for birth, tip in self.births}
+        sources = dict(self.links)
+        letters = list(self._letters(change, ref, heads))
+        parts: dict[str, Any] = {
+            "births": [
+                _birth_row(i, birth, tip.ref, sources.get(tip.ref, birth.origin))
+                for i, (birth, tip) in enumerate(self.births)
+            ],
+            "heads": [head_row(tip) for tip in heads.values()],
+            "ended": head.ended or None,
+            "closed": list(change.closed),
+            "notices": [] if head.ended else [_notice_row(ref, one) for one in change.notices],
+            "effects": [] if head.ended else [_effect_row(ref, one) for one in change.effects],
+            "read": list(change.read),
+            "letters": letters,
+            "writes": _writes(change),
+        }
+        return {name: part for name, part in parts.items() if part}
+
+    def _letters(self, change: Change, ref: int, heads: dict[Any, Head]) -> Iterator[dict[str, Any]]:
+        """The letters whose reader is known; the others wait in `posts`."""
+        for i, letter in enumerate(change.letters):
+            row = _letter_row(i, letter)
+            if letter.to is None or letter.to == change.id:
+                yield {**row, "session": ref}
+            elif letter.to in heads:
+                receive(heads[letter.to])
+                yield {**row, "session": heads[letter.to].ref}
+            else:
+                self.posts.setdefault(kept(letter.to), []).append(row)
+
+    def addressed(self, heads: dict[str, Head]) -> tuple[Any, ...]:
+        """The parameters of `LAND`, with the letters to others; `heads` are theirs, and locked."""
+        if not self.posts:
+            return self.full
+        rest = {} if self.full[5] is None else msgspec.json.decode(self.full[5])
+        letters, others = rest.setdefault("letters", []), rest.setdefault("others", [])
+        for id, posts in self.posts.items():
+            head = heads.get(id)
+            if head is None or head.ended:
+                continue  # nobody reads them
+            for post in posts:
+                receive(head)
+                letters.append({**post, "session": head.ref})
+            others.append(head_row(head))
+        return (*self.full[:5], _json({name: part for name, part in rest.items() if part}))
+
+    def refusal(self, said: list[str]) -> EverholdError:
+        """The error for what `land_1` said."""
+        why, which = said[0], int(said[1])
+        if why == "overtaken" and (self.fence or which):
+            return Overtaken(self.births[which][0].id if which else self.change_id, self.fence)
+        birth = self.births[which][0]
+        if why == "taken":
+            return KeyConflict(birth.key or "", read(said[2]))
+        return UnknownSession(birth.origin or "") if why == "unknown" else Overtaken(birth.id, 0)
+
+    @property
+    def ref(self) -> int:
+        """The number of the session."""
+        ref: int = self.full[1] if self.step is None else self.step["ref"]
+        return ref
+
+    def answer(self, refused: BaseException | None) -> None:
+        """Tell whoever waits, if somebody still does."""
+        if self.done is not None and not self.done.done():
+            if refused is None:
+                self.done.set_result(None)
+            else:
+                self.done.set_exception(refused)
+
+
+def together(news: Sequence[News]) -> News:
+    """What others have to know of several changes."""
+    return News(tuple({each for one in news for each in one.sessions}), any(one.moves for one in news))
+
+
+def steps(batch: list[Landing]) -> str:
+    """The parameter of `STEPS`."""
+    return _json([one.step for one in batch])
+
+
+def many_full(batch: list[Landing]) -> str:
+    """The parameter of `LAND_MANY`; what is JSON text already stays as it is."""
+    rows = []
+    for one in batch:
+        row = dict(zip(_FULL, one.full, strict=True))
+        for name in _FULL[3:]:
+            row[name] = None if row[name] is None else msgspec.Raw(row[name].encode())
+        rows.append(row)
+    return _json(rows)
+
+
+def links(batch: list[Landing]) -> list[tuple[str, tuple[Any, ...]]]:
+    """`LINK` and its parameters, to follow these; nothing if there is nothing to link."""
+    found = [link for one in batch for link in one.links]
+    return [(LINK, ([ref for ref, _ in found], [kept(source) for _, source in found]))] if found else []
+
+
+def newborn(change: Change) -> list[tuple[Birth, Head]]:
+    """The sessions that a change adds; raises if two of them cannot be together."""
+    births = [*([(change.birth, change.head)] if change.birth is not None else []), *change.births]
+    ids: set[str] = set()
+    keys: dict[str, str] = {}
+    for birth, _ in births:
+        if birth.id in ids:
+            raise Overtaken(birth.id, 0)
+        ids.add(birth.id)
+        if birth.key is not None and keys.setdefault(birth.key, birth.id) != birth.id:
+            raise KeyConflict(birth.key, keys[birth.key])
+    return births
+
+
+def receive(head: Head) -> None:
+    """What a letter from another session does to a head."""
+    head.mail += 1
+    head.revision += 1
+    head.state = moved(head.state, Event.ANSWERED)
+
+
+# ---- rows
+
+
+def _json(value: Any) -> str:
+    return _text(value).decode()
+
+
+def _is_step(change: Change) -> bool:
+    """Whether a change is about the head, a delivery and what is worked on, and nothing else."""
+    rest = change.intake or change.notices or change.read or change.letters or change.writes
+    return not rest and not any(effect.q in change.closed for effect in change.effects)
+
+
+def _step_row(change: Change, fence: int) -> dict[str, Any]:
+    row = head_row(change.head)
+    row["head_n"], row["head_seal"], row["fence"] = row["n"], row["seal"], fence
+    row["n"], row["at"], row["answers"], row["asked"], row["notes"], row["seal"] = _delivery(change.deliveries[0])
+    if not change.light:
+        if change.head.ended:
+            row["ended"] = True
+        else:
+            row["closed"] = change.closed
+            row["effects"] = [_effect_row(change.head.ref, one) for one in change.effects]
+    return row
+
+
+def _delivery(delivery: Delivery) -> tuple[Any, ...]:
+    answers, asked, notes = encode(delivery)
+    n, at = delivery.n, float(delivery.at)
+    sealed = delivery_seal(n, at, answers, asked, notes)
+    return n, at, answers.decode(), asked.decode(), None if notes is None else notes.decode(), sealed
+
+
+def _named_delivery(ref: int, delivery: Delivery) -> dict[str, Any]:
+    names = ("n", "at", "answers", "asked", "notes", "seal")
+    return {"session": ref, **dict(zip(names, _delivery(delivery), strict=True))}
+
+
+def head_row(head: Head) -> dict[str, Any]:
+    """A head, column by column."""
+    metrics = _text(head.metrics)
+    return {
+        "ref": head.ref,
+        "revision": head.revision,
+        "state": head.state.value,
+        "n": head.n,
+        "open_from": head.open_from,
+        "due_at": head.due_at,
+        "updated_at": head.updated_at,
+        "metrics": metrics.decode(),
+        "mail": head.mail,
+        "attempts": head.attempts,
+        "parked": int(head.parked),
+        "seal": head_seal(head, metrics),
+    }
+
+
+def _birth_row(i: int, birth: Birth, ref: int, source: SessionId | None) -> dict[str, Any]:
+    text = birth_text(birth, source)
+    return {
+        "i": i,
+        "ref": ref,
+        "id": kept(birth.id),
+        "key": None if birth.key is None else kept(birth.key),
+        "program": kept(birth.program),
+        "created_at": birth.created_at,
+        "parent": None if birth.parent is None else kept(birth.parent),
+        "origin": None if birth.origin is None else kept(birth.origin),
+        "origin_n": birth.origin_n,
+        "labels": label_row(birth.labels),
+        "birth": text,
+        "seal": seal(text),
+    }
+
+
+def label_row(labels: dict[str, str]) -> dict[str, str]:
+    """Labels as they are looked for."""
+    return {kept(name): kept(value) for name, value in labels.items()}
+
+
+def _notice_row(ref: int, notice: Any) -> dict[str, Any]:
+    row = (ref, notice.q, notice.kind.value, notice.to, float(notice.asked_at), dumps(notice.query))
+    names = ("session", "q", "kind", "addressee", "asked_at", "query")
+    to = None if notice.to is None else kept(notice.to)
+    return {**dict(zip(names, row, strict=True)), "addressee": to, "seal": seal(*row)}
+
+
+def _effect_row(ref: int, effect: Any) -> dict[str, Any]:
+    sealed = seal(ref, effect.q, effect.worker, float(effect.since))
+    return {"session": ref, "q": effect.q, "worker": kept(effect.worker), "since": float(effect.since), "seal": sealed}
+
+
+def _letter_row(i: int, letter: Letter) -> dict[str, Any]:
+    body, at = dumps(letter.body), float(letter.at)
+    return {"i": i, "kind": kept(letter.kind), "body": body, "at": at, "seal": seal(letter.kind, body, at)}
+
+
+def _writes(change: Change) -> list[dict[str, Any]]:
+    """The values after a change, each with the version it was computed from."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for write in change.writes:
+        before = rows.get((write.namespace, write.key))
+        if before is not None and before["version"] != write.version:
+            raise Overtaken(change.id, change.head.revision - 1)
+        value, version = None if write.value is None else dumps(write.value), write.version + 1
+        rows[write.namespace, write.key] = {
+            "namespace": kept(write.namespace),
+            "key": kept(write.key),
+            "value": value,
+            "version": version,
+            "seal": seal(write.namespace, write.key, value, version),
+            "fence": write.version if before is None else before["fence"],
+        }
+    return list(rows.values())

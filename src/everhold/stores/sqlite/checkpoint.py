@@ -1,0 +1,158 @@
+"""Checkpoints: a thread moves the write-ahead log into the file, with a connection of its own.
+
+Rules
+  1. The loop's thread never makes a checkpoint and never waits for one: it looks at the size of the log.
+  2. After some changes the thread makes a passive checkpoint, which holds off no process but never resets the log of a
+     busy writer. A restart moves the few frames that came meanwhile, and the next writer begins the log anew, in the
+     blocks that the file has already. Writers are refused for that moment and try again.
+  3. Above `LIMIT` bytes the thread truncates the log. SQLite lets one process at a time do that. It takes longer, and
+     the file grows anew afterwards, so it is kept for logs that restarts did not keep small.
+  4. Above `MOST` bytes commits of this process wait until its thread has tried.
+  5. A reader that stays open keeps the log. The thread waits for it once, for at most `HOLD` seconds, and then lets the
+     log grow until the reader has moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Final
+
+from everhold.errors import StoreUnavailable
+from everhold.stores.sqlite.database import Place, is_busy, translated
+
+log = logging.getLogger("everhold")
+
+#: Changes after which the size of the log is looked at, and after which there is a passive checkpoint.
+LOOK_AFTER: Final = 100
+MOVE_AFTER: Final = 1000
+#: Bytes of the log above which it is truncated, and above which commits wait for that.
+LIMIT: Final = 32 * 1024 * 1024
+MOST: Final = 48 * 1024 * 1024
+#: Bytes of the log that the last connection may move when it closes.
+_LITTLE: Final = 1024 * 1024
+#: Seconds for which a truncation may hold off writers while it waits for readers.
+HOLD: Final = 0.25
+#: Milliseconds for which a restart of the log may hold off writers.
+_BRIEFLY: Final = 10
+#: Seconds after which one job gives up, and between its tries.
+_PATIENCE: Final = 1.0
+_PAUSE: Final = 0.005
+#: Seconds between two jobs.
+_REST: Final = 0.05
+
+
+class Checkpoints:
+    """The checkpoints of one store. `wrote` is called after each transaction."""
+
+    def __init__(self, place: Place, where: str) -> None:
+        self._place, self._where = place, where
+        self._log = place.path + "-wal"
+        self._thread = ThreadPoolExecutor(1, "everhold-checkpoint")  # starts with its first job
+        self._job: asyncio.Future[None] | None = None
+        self._held: asyncio.Future[None] | None = None  # the job, if commits wait for it
+        self._looked_after = self._moved_after = 0  # changes since
+        self._rest_until = 0.0
+        self._stuck_at = -1  # frames that were moved when a truncation was last in vain; only the thread has it
+        self._told = ""  # what was logged last
+        self._closed = False
+
+    def wrote(self, changes: int) -> asyncio.Future[None] | None:
+        """Count changes that have landed; returns what the next commit has to wait for, if anything."""
+        self._looked_after += changes
+        return self._look() if self._looked_after >= LOOK_AFTER else None
+
+    def _look(self) -> asyncio.Future[None] | None:
+        self._moved_after += self._looked_after
+        self._looked_after = 0
+        size = self._size()
+        if self._job is None and (size > LIMIT or self._moved_after >= MOVE_AFTER) and not self._closed:
+            self._begin_soon()
+        self._held = self._job if size > MOST else None
+        return self._held
+
+    def _begin_soon(self) -> None:
+        if asyncio.get_running_loop().time() >= self._rest_until:
+            try:
+                self._begin()
+            except RuntimeError as error:  # no thread to be had: what has landed has landed
+                self._tell(error)
+
+    def _begin(self) -> asyncio.Future[None]:
+        self._moved_after = 0
+        self._job = job = asyncio.get_running_loop().run_in_executor(self._thread, self.move)
+        job.add_done_callback(self._done)
+        return job
+
+    async def room(self) -> None:
+        """Wait until the log may grow."""
+        if self._held is not None:
+            await asyncio.wait([self._held])
+
+    def _done(self, job: asyncio.Future[None]) -> None:
+        self._job = self._held = None
+        self._rest_until = job.get_loop().time() + _REST
+        self._tell(None if job.cancelled() else job.exception())
+
+    def _tell(self, error: BaseException | None) -> None:
+        """Log what kept the log from being moved, once for as long as it lasts."""
+        told = "" if error is None else str(error)
+        if told and told != self._told:
+            log.warning("the write-ahead log was not moved into the database: %s", error)
+        self._told = told
+
+    async def close(self) -> None:
+        """Finish the running job and begin no other. Little is left to move for the last connection that closes."""
+        self._closed = True
+        if self._job is not None:
+            await asyncio.wait([self._job])
+        if self._size() > _LITTLE:
+            await asyncio.wait([self._begin()])
+        self._thread.shutdown()
+
+    # ---- in the thread
+
+    def move(self) -> None:
+        """Move the log into the file, then restart the log, or truncate a large one. Raises translated errors."""
+        try:
+            with closing(self._place.connect(timeout=HOLD)) as connection:
+                connection.execute("PRAGMA fullfsync = 1")
+                self._insist(connection)
+        except StoreUnavailable:
+            pass  # a file that is gone has nothing to move, and must not be made anew
+        except sqlite3.Error as error:
+            if not is_busy(error):  # else the next one will do it
+                raise translated(error, self._where) from None
+
+    def _insist(self, connection: sqlite3.Connection) -> None:
+        end = time.monotonic() + _PATIENCE
+        while True:
+            _, frames, moved = _checkpoint(connection, "PASSIVE")
+            if self._size() <= LIMIT:
+                connection.execute(f"PRAGMA busy_timeout = {_BRIEFLY}")
+                _checkpoint(connection, "RESTART")
+                return
+            if frames >= 0:  # else another process makes a checkpoint
+                if moved == self._stuck_at or not _checkpoint(connection, "TRUNCATE")[0]:
+                    return
+                self._stuck_at = moved
+            if time.monotonic() > end:
+                return
+            time.sleep(_PAUSE)
+
+    def _size(self) -> int:
+        try:
+            return os.stat(self._log).st_size
+        except OSError:
+            return 0
+
+
+def _checkpoint(connection: sqlite3.Connection, mode: str) -> tuple[int, int, int]:
+    """Whether it was kept from finishing, the frames of the log, and how many of them are in the file."""
+    row: tuple[int, int, int] = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+    return row

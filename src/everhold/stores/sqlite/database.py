@@ -1,0 +1,306 @@
+"""One SQLite file: opening it, keeping it private, bringing it up to date, and what its errors mean.
+
+Rules
+  1. Opening never leaves a half-made database: tables and format number land in one transaction.
+  2. A file of a newer format, or of somebody else, is refused before anything is written.
+  3. Migrations go forward, one number at a time, after a copy was made beside the file.
+  4. SQLite's own busy handler is never used: it would sleep on the loop's thread.
+  5. A database knows the file it is in. The first process that opens a copy decides whether it came with its
+     write-ahead log, and that is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from everhold.errors import (
+    BadValue,
+    EverholdError,
+    ReadOnlyStore,
+    StoreBusy,
+    StoreDamaged,
+    StoreFull,
+    StoreNewer,
+    StoreUnavailable,
+)
+
+T = TypeVar("T")
+
+#: "evrh", so that `file` and we can tell our databases from others.
+APPLICATION_ID: Final = 0x65767268
+_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def migrations() -> list[str]:
+    """The migrations in order; the first makes an empty database."""
+    folder = resources.files(__package__) / "migrations"
+    return [
+        entry.read_text() for entry in sorted(folder.iterdir(), key=lambda e: e.name) if entry.name.endswith(".sql")
+    ]
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection with our settings; the file and its folder are made, for this user alone, if need be."""
+    try:
+        if not path.exists():
+            _make(path.parent)
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        connection = sqlite3.connect(path, isolation_level=None, timeout=0)
+    except OSError as error:
+        raise StoreUnavailable(str(path), error.strerror or str(error), _hint(error)) from None
+    except sqlite3.Error as error:
+        raise translated(error, str(path)) from None
+    return connection
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it. SQLite syncs the names in the folder of its file; those above are for us."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for one in made:
+        with suppress(OSError):  # as SQLite does: not every system lets folders be synced
+            handle = os.open(one.parent, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+def _hint(error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return "Give this user the right to write the folder, or name another database."
+    return ""
+
+
+def prepare(connection: sqlite3.Connection, path: Path, steps: list[str] | None = None) -> None:
+    """Set the file up: write-ahead log, format, tables. Waits a little for another process that does the same."""
+    known = migrations() if steps is None else steps
+    _insisting(connection, path, lambda: _prepare(connection, path, known))
+
+
+def _insisting(connection: sqlite3.Connection, path: Path, act: Callable[[], T]) -> T:
+    """Do it when no other process holds the file; waits, asleep, because nothing runs yet."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return act()
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise translated(error, str(path)) from None
+            time.sleep(0.005)
+        except UnicodeDecodeError as error:  # what SQLite says about a damaged schema quotes the damage
+            raise StoreDamaged(str(path), str(error)) from None
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, steps: list[str]) -> None:
+    run = connection.execute
+    found = _format(connection, path, len(steps))
+    if run("PRAGMA journal_mode").fetchone()[0] != "wal":
+        run("PRAGMA page_size = 4096")
+        if run("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+            raise StoreUnavailable(str(path), "its folder does not allow a write-ahead log", "Use a local disk.")
+    run("PRAGMA synchronous = NORMAL")
+    run("PRAGMA wal_autocheckpoint = 0")
+    run("PRAGMA fullfsync = 1")  # macOS: without it, fsync does not reach the disk
+    if found == len(steps):
+        return
+    if found:
+        _copy(connection, path, found)
+    run("BEGIN IMMEDIATE")
+    found = _format(connection, path, len(steps))  # another process may have been quicker
+    for step in steps[found:]:
+        for statement in _statements(step):
+            run(statement)
+    run("INSERT OR IGNORE INTO file (one, inode, alone) VALUES (1, ?, 0)", (_inode(path),))
+    run(f"PRAGMA application_id = {APPLICATION_ID}")
+    run(f"PRAGMA user_version = {len(steps)}")
+    run("COMMIT")
+    run("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # so that the file alone has the tables
+
+
+def has_log(path: Path) -> bool:
+    """Whether a write-ahead log is beside a file that is not open yet."""
+    try:
+        return os.stat(f"{path}-wal").st_size > 0
+    except OSError:
+        return False
+
+
+def is_copied_alone(connection: sqlite3.Connection, path: Path, *, logged: bool) -> bool:
+    """Whether the file is a copy that was made without its write-ahead log; `logged` says if it has one now."""
+    return _insisting(connection, path, lambda: _is_copied_alone(connection, _inode(path), logged))
+
+
+def _is_copied_alone(connection: sqlite3.Connection, inode: str, logged: bool) -> bool:
+    run = connection.execute
+    row = run("SELECT inode, alone FROM file").fetchone()
+    if row is None:  # it was made to be copied
+        return False
+    if row[0] == inode:
+        return bool(row[1])
+    try:
+        run("BEGIN IMMEDIATE")
+        run("UPDATE file SET inode = ?, alone = max(alone, ?) WHERE inode <> ?", (inode, int(not logged), inode))
+        run("COMMIT")
+    except sqlite3.Error as error:
+        if _code(error) != sqlite3.SQLITE_READONLY:
+            raise
+        if connection.in_transaction:
+            run("ROLLBACK")
+        return bool(row[1]) or not logged
+    return bool(run("SELECT alone FROM file").fetchone()[0])
+
+
+def renew(connection: sqlite3.Connection, path: Path) -> None:
+    """Let a copy that is complete know the file it is in."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'file'").fetchone():
+        with connection:
+            connection.execute("UPDATE file SET inode = ?, alone = 0", (_inode(path),))
+
+
+def _inode(path: Path) -> str:
+    return str(os.stat(path).st_ino)
+
+
+def _format(connection: sqlite3.Connection, path: Path, known: int) -> int:
+    """The format of the file; 0 for an empty one. Refuses what is not ours or too new."""
+    found, owner, filled = _marks(connection)
+    if owner != APPLICATION_ID:
+        if found or owner or filled:
+            raise StoreUnavailable(str(path), "it is a database of another program", "Name another file.")
+        return 0
+    if found > known:
+        raise StoreNewer(str(path), found, known)
+    return found
+
+
+def _marks(connection: sqlite3.Connection) -> tuple[int, int, bool]:
+    """Format, owner, and whether there is anything, read at one moment: another process may be making the file."""
+    run, alone = connection.execute, not connection.in_transaction
+    if alone:
+        run("BEGIN")
+    try:
+        found = run("PRAGMA user_version").fetchone()[0]
+        owner = run("PRAGMA application_id").fetchone()[0]
+        return found, owner, run("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
+    finally:
+        if alone and connection.in_transaction:
+            run("COMMIT")
+
+
+def _copy(connection: sqlite3.Connection, path: Path, found: int) -> None:
+    """Keep the file as it was before a migration, beside it."""
+    target = path.with_name(f"{path.name}.format-{found}")
+    if target.exists():
+        return
+    partial = target.with_name(target.name + f".{os.getpid()}")
+    os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, 0o600))
+    copy = sqlite3.connect(partial)
+    try:
+        connection.backup(copy)
+        renew(copy, partial)
+        is_old = copy.execute("PRAGMA user_version").fetchone()[0] == found
+    finally:
+        copy.close()
+    if is_old:
+        os.replace(partial, target)
+    else:  # another process has migrated meanwhile, and has kept the file as it was
+        partial.unlink()
+
+
+class Place:
+    """Where a file was when it was opened. SQLite does not notice that it is gone, and keeps writing to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = os.path.abspath(path)  # the working directory may change
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            raise self.gone() from None
+        self.inode, self.device = found.st_ino, found.st_dev
+
+    def check(self) -> None:
+        """Raise `StoreUnavailable` if another file, or none, is there now."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            raise self.gone() from None
+        if found.st_ino != self.inode or found.st_dev != self.device:
+            raise self.gone()
+
+    def connect(self, timeout: float = 0.0) -> sqlite3.Connection:
+        """Another connection to the file. It makes no new file where it is gone."""
+        self.check()
+        at = Path(self.path).as_uri() + "?mode=rw"
+        return sqlite3.connect(at, uri=True, isolation_level=None, timeout=timeout)
+
+    def gone(self) -> StoreUnavailable:
+        """The refusal of a write into a file that nobody can open any more."""
+        hint = "Put the file back, or start again; nothing of this call was written."
+        return StoreUnavailable(self.path, "it was removed or replaced while it was open", hint)
+
+
+class Shut:
+    """Stands in for the connection of a store that is not open: whatever is wanted of it, it says so."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __call__(self, *_: Any) -> Any:
+        hint = "Use it within `async with everhold.open(…) as runtime:`."
+        raise StoreUnavailable(self._where, "it was closed, or never opened", hint)
+
+    def __getattr__(self, name: str) -> Any:
+        return self()
+
+
+def _statements(script: str) -> list[str]:
+    """The statements of a migration; a statement ends with `;` at the end of a line."""
+    statements, lines = [], []
+    for line in script.splitlines():
+        lines.append(line)
+        if sqlite3.complete_statement("\n".join(lines)):
+            statements.append("\n".join(lines))
+            lines = []
+    return statements
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    return _code(error) in _BUSY
+
+
+def _code(error: sqlite3.Error) -> int:
+    code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code
+
+
+def translated(error: sqlite3.Error, where: str) -> EverholdError:
+    """An SQLite error in our words."""
+    code = _code(error)
+    if code in _BUSY:
+        return StoreBusy(where, 0)
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFull(where)
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        return ReadOnlyStore(where)
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreDamaged(where, str(error))
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return StoreUnavailable(where, "the file or its folder cannot be opened")
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreUnavailable(where, f"the disk does not answer ({error})", "Check the disk; nothing was changed.")
+    if isinstance(error, sqlite3.ProgrammingError) and "thread" in str(error):
+        hint = "A runtime is used where it was opened; everhold.open_blocking makes one for all threads."
+        return StoreUnavailable(where, "it was opened in another thread", hint)
+    if code == sqlite3.SQLITE_MISMATCH or isinstance(error, sqlite3.InterfaceError | sqlite3.ProgrammingError):
+        return BadValue("what was given", str(error))
+    return StoreDamaged(where, str(error))

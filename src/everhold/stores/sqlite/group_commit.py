@@ -1,0 +1,308 @@
+"""Group commit in SQLite: a change alone in place, or many in one transaction, never asleep on the loop's thread.
+
+Rules
+  1. A task that commits alone in its turn of the loop commits in place: no future, no thread, no wait.
+  2. A second task in the same turn waits for the end of the turn, and all that came by then land in one transaction;
+     each change is isolated, so one refusal never fails its neighbours.
+  3. Nobody commits in place more than `TURNS` times (with fsync: 2) without giving the loop a turn.
+  4. A write lock of another process is met with a short try and an async retry.
+  5. Commits wait while the write-ahead log is too large: see `checkpoint`.
+  6. Every transaction checks, right before it commits, that the file is still at its path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from os import stat
+from typing import Any, Final
+
+from everhold.errors import (
+    BadValue,
+    EverholdError,
+    Overtaken,
+    StoreBusy,
+    StoreDamaged,
+    StoreNewer,
+    StoreUnavailable,
+)
+from everhold.ports.store import Change
+from everhold.stores.loop_turns import TURNS, current_task
+from everhold.stores.sqlite.database import Place, is_busy, migrations, translated
+from everhold.stores.sqlite.write import DELIVER, LIGHT, delivery_row, land, light_row
+
+TURNS_FSYNCED: Final = 2
+BATCH: Final = 1000
+_FIRST_WAIT: Final = 50e-6
+_LONGEST_WAIT: Final = 2e-3
+
+Waiter = tuple[Change, int, "asyncio.Future[None]"]
+
+
+class Group:
+    """The commits of one connection."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        where: str,
+        *,
+        fsync: bool,
+        patience: float,
+        place: Place,
+        after: Callable[[int], asyncio.Future[None] | None],
+        now: Callable[[], float],
+    ) -> None:
+        self._connection = connection
+        self._run = connection.cursor().execute
+        self._many = connection.cursor()
+        self._where = where
+        self._fsync = fsync
+        self._patience = patience
+        self._place = place
+        self._path, self._inode, self._device = place.path, place.inode, place.device
+        self._after = after  # told how many changes a transaction held; says what the next one waits for
+        self._held: asyncio.Future[None] | None = None  # what the next batch waits for
+        self._now = now
+        self._turns = TURNS_FSYNCED if fsync else TURNS
+        self._owner: asyncio.Task[Any] | None = None
+        self._in_place = 0
+        self._queue: list[Waiter] = []
+        self._flushing = False
+        self._retry: asyncio.Task[None] | None = None
+
+    async def commit(self, change: Change, fence: int) -> None:
+        """See `Store.commit`."""
+        if (self._owner is not None and self._in_place >= self._turns) or not self.commit_now(change, fence):
+            await self._together(change, fence)
+
+    def commit_now(self, change: Change, fence: int) -> bool:
+        """See `Store.commit_now`: it lands in place, if this task commits alone in this turn of the loop.
+
+        Who calls this gives the loop a turn now and then.
+        """
+        loop = asyncio.get_running_loop()
+        task = current_task(loop)
+        if self._owner is None:
+            self._owner, self._in_place = task, 0
+            loop.call_soon(self._turn_over)
+        if self._owner is task and not self._flushing:
+            self._in_place += 1
+            try:
+                self._alone(change, fence)
+                held = self._after(1)
+                if held is not None:
+                    self._hold(held)
+                return True
+            except sqlite3.Error as error:
+                if not is_busy(error):
+                    raise self._translated(error) from None
+            except (TypeError, ValueError) as error:
+                raise self._misfit(error) from None
+        return False
+
+    def close(self) -> None:
+        """One last try for those who still wait; nobody waits for a closed store."""
+        if self._retry is not None:
+            self._retry.cancel()
+        try:
+            while self._queue and self._try_flush():
+                pass
+        finally:
+            self._fail(StoreBusy(self._where, 0))
+
+    # ---- alone
+
+    def _turn_over(self) -> None:
+        self._owner = None
+
+    def _alone(self, change: Change, fence: int) -> None:
+        run = self._run
+        fsync = change.durable and not self._fsync
+        if fsync:
+            run("PRAGMA synchronous = FULL")
+        try:
+            run("BEGIN IMMEDIATE")
+            if change.light:
+                if run(LIGHT, light_row(change.head, fence)).rowcount != 1:
+                    raise Overtaken(change.id, fence)
+                for delivery in change.deliveries:
+                    run(DELIVER, delivery_row(change.head.ref, delivery))
+            else:
+                land(run, change, fence, self._now)
+            try:
+                found = stat(self._path)
+            except OSError:
+                raise self._place.gone() from None
+            if found.st_ino != self._inode or found.st_dev != self._device:
+                raise self._place.gone()
+            run("COMMIT")
+        except BaseException:
+            self._rolled_back()
+            raise
+        finally:
+            if fsync:
+                self._normal()
+
+    # ---- together
+
+    async def _together(self, change: Change, fence: int) -> None:
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._queue.append((change, fence, done))
+        if not self._flushing:
+            self._flushing = True
+            loop.call_soon(self._flush)
+        await done
+
+    def _flush(self) -> None:
+        try:
+            if not self._try_flush():
+                self._retry = asyncio.get_running_loop().create_task(self._flush_later())
+                return
+        except BaseException as error:  # nobody may wait for ever
+            self._fail(error)
+        self._flushed()
+
+    async def _flush_later(self) -> None:
+        wait, waited = _FIRST_WAIT, 0.0
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            while not self._try_flush():
+                waited = loop.time() - began
+                if waited > self._patience:
+                    raise StoreBusy(self._where, waited)
+                await asyncio.sleep(wait)
+                wait = min(wait * 1.5, _LONGEST_WAIT)
+        except BaseException as error:
+            self._fail(error)
+        self._flushed()
+
+    def _flushed(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._hold(held)
+        elif self._queue:
+            asyncio.get_running_loop().call_soon(self._flush)
+        else:
+            self._flushing = False
+
+    def _hold(self, until: asyncio.Future[None]) -> None:
+        """Let whoever commits wait until then."""
+        self._flushing = True
+        until.add_done_callback(lambda _: self._flush())
+
+    def _fail(self, error: BaseException) -> None:
+        queue, self._queue = self._queue, []
+        told = error if isinstance(error, EverholdError) else StoreBusy(self._where, 0)
+        for _, _, done in queue:
+            if not done.done():
+                done.set_exception(told)
+
+    def _try_flush(self) -> bool:
+        """Land what waits, in one transaction; False if another process holds the write lock."""
+        batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+        if not batch:
+            return True
+        run = self._run
+        fsync = not self._fsync and any(change.durable for change, _, _ in batch)
+        try:
+            if fsync:
+                run("PRAGMA synchronous = FULL")
+            run("BEGIN IMMEDIATE")
+            refused = self._land_all(batch)
+            self._place.check()
+            run("COMMIT")
+        except sqlite3.Error as error:
+            self._rolled_back()
+            if is_busy(error):
+                self._queue[:0] = batch
+                return False
+            refused = dict.fromkeys(range(len(batch)), self._translated(error))
+        except StoreUnavailable as error:
+            self._rolled_back()
+            refused = dict.fromkeys(range(len(batch)), error)
+        except BaseException:
+            self._rolled_back()
+            self._queue[:0] = batch  # whoever catches this tells them
+            raise
+        finally:
+            if fsync:
+                self._normal()
+        for index, (_, _, done) in enumerate(batch):
+            if done.done():
+                continue
+            if index in refused:
+                done.set_exception(refused[index])
+            else:
+                done.set_result(None)
+        self._held = self._after(len(batch))
+        return True
+
+    def _land_all(self, batch: list[Waiter]) -> dict[int, EverholdError]:
+        if all(change.light for change, _, _ in batch) and self._land_light(batch):
+            return {}
+        refused: dict[int, EverholdError] = {}
+        run = self._run
+        for index, (change, fence, _) in enumerate(batch):
+            run("SAVEPOINT one")
+            try:
+                land(run, change, fence, self._now)
+            except EverholdError as error:
+                run("ROLLBACK TO one")
+                refused[index] = error
+            except (TypeError, ValueError, sqlite3.IntegrityError) as error:
+                run("ROLLBACK TO one")
+                refused[index] = self._misfit(error)
+            run("RELEASE one")
+        return refused
+
+    def _land_light(self, batch: list[Waiter]) -> bool:
+        """All at once; False, and nothing changed, if any of them is refused."""
+        many, run = self._many, self._run
+        try:
+            rows = [delivery_row(change.head.ref, one) for change, _, _ in batch for one in change.deliveries]
+        except (TypeError, ValueError):
+            return False  # one by one, to see which
+        run("SAVEPOINT all_of_them")
+        many.executemany(LIGHT, [light_row(change.head, fence) for change, fence, _ in batch])
+        if many.rowcount == len(batch):
+            try:
+                many.executemany(DELIVER, rows)
+                run("RELEASE all_of_them")
+                return True
+            except sqlite3.IntegrityError:
+                pass
+        run("ROLLBACK TO all_of_them")
+        run("RELEASE all_of_them")
+        return False
+
+    # ---- when it goes wrong
+
+    def _rolled_back(self) -> None:
+        if self._connection.in_transaction:
+            self._run("ROLLBACK")
+
+    def _normal(self) -> None:
+        self._run("PRAGMA synchronous = NORMAL")
+
+    def _misfit(self, error: Exception) -> EverholdError:
+        """What was given cannot be written, or what is there cannot be read."""
+        if isinstance(error, TypeError | UnicodeError):
+            return BadValue("the change", str(error))
+        return StoreDamaged(self._where, str(error))
+
+    def _translated(self, error: sqlite3.Error) -> EverholdError:
+        return newer(self._connection, self._where) or translated(error, self._where)
+
+
+def newer(connection: sqlite3.Connection, where: str) -> StoreNewer | None:
+    """Whether the file was brought to a newer format under us."""
+    try:
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error:
+        return None
+    known = len(migrations())
+    return StoreNewer(where, found, known) if found > known else None

@@ -1,0 +1,285 @@
+"""The intake and the duties in the file."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from everhold.core.codec import dumps
+from everhold.core.intake import Intake
+from everhold.core.lease import Fence, Owner
+from everhold.core.session import SessionId, State
+from everhold.errors import BadArguments, BadValue, Overtaken
+from everhold.ports.store import Duty, Problem, Standing
+from everhold.stores.checksums import UNREADABLE
+from everhold.stores.intake_rows import (
+    CHANGING,
+    DUTY,
+    ITEM,
+    LEASE,
+    check,
+    duty_row,
+    flaws,
+    item_row,
+    lease_row,
+    read_duty,
+    read_item,
+    read_lease,
+    released,
+)
+
+Run = Callable[..., sqlite3.Cursor]
+T = TypeVar("T")
+
+_ITEM = ", ".join(ITEM)
+_LEASE = ", ".join(LEASE)
+_DUTY = ", ".join(DUTY)
+
+
+def begins(column: str, prefix: str) -> tuple[str, tuple[str, ...]]:
+    """The condition that a text begins so, for which an index can be used, and its values."""
+    for end in range(len(prefix), 0, -1):
+        code = ord(prefix[end - 1]) + 1
+        if code <= sys.maxunicode:  # there is a character after the last one: whatever begins so comes before it
+            after = chr(0xE000 if code == 0xD800 else code)
+            return f"{column} >= ? AND {column} < ?", (prefix, prefix[: end - 1] + after)
+    return f"{column} >= ?", (prefix,)
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
+
+
+def read(
+    run: Run,
+    ref: int,
+    session_id: str,
+    state: State,
+    now: float,
+    named: Sequence[str],
+    *,
+    whole: bool = False,
+    only: bool = False,
+) -> Intake:
+    """One session's intake; raises `ValueError` if a row is damaged."""
+    found = run(f"SELECT {_LEASE} FROM lease WHERE session = ?", (ref,)).fetchone()
+    lease, seq = (None, 0) if found is None else read_lease(found)
+    rows = [] if found is None else _items(run, ref, named, whole, only)
+    return Intake(session_id, now, lease, seq, map(read_item, rows), state, None if whole else named, only=only)
+
+
+def _items(run: Run, ref: int, named: Sequence[str], whole: bool, only: bool) -> list[Any]:
+    """Rows of items; what has ended is only looked for by name, however much of it there is."""
+    of = f"SELECT {_ITEM} FROM item WHERE session = ?"
+    if whole:
+        return run(of, (ref,)).fetchall()
+    each: list[str] = []
+    values: list[Any] = []
+    if not only:  # without the hint SQLite reads all of the session's rows, and filters them
+        each.append(f"SELECT {_ITEM} FROM item INDEXED BY item_open WHERE session = ? AND state = 'waiting'")
+        values.append(ref)
+    if named:
+        each += [f"{of} AND {name} IN ({_marks(len(named))})" for name in ("id", "key")]
+        values += [ref, *named] * 2
+    return run(" UNION ".join(each), values).fetchall() if each else []
+
+
+def write(run: Run, ref: int, intake: Intake) -> None:
+    """Write what was changed."""
+    if intake.moved:
+        row = lease_row(intake.lease, intake.seq)
+        run(f"INSERT OR REPLACE INTO lease (session, {_LEASE}) VALUES ({_marks(len(LEASE) + 1)})", (ref, *row))
+    for id, item in intake.written.items():
+        if item is None:
+            run("DELETE FROM item WHERE session = ? AND id = ?", (ref, id))
+        else:
+            _put(run, (ref, *item_row(item)))
+
+
+def _put(run: Run, row: tuple[Any, ...]) -> None:
+    changed = ", ".join(f"{name} = excluded.{name}" for name in CHANGING)
+    upsert = f"INSERT INTO item (session, {_ITEM}) VALUES ({_marks(len(row))}) ON CONFLICT (session, seq) DO UPDATE"
+    try:
+        run(f"{upsert} SET {changed}", row)
+    except sqlite3.IntegrityError:
+        raise BadArguments("intake", f"the id {row[2]!r} was given before") from None
+
+
+def standing(run: Run, sessions: Sequence[str], now: float) -> dict[SessionId, Standing]:
+    rows = run(
+        "SELECT s.id, h.revision, coalesce(l.seq, 0), CASE WHEN l.seq IS NULL THEN 0 ELSE (SELECT count(*) FROM item"
+        " INDEXED BY item_open WHERE session = s.ref AND state = 'waiting' AND available_at <= ?) END"
+        " FROM json_each(?) e CROSS JOIN session s ON s.id = e.value JOIN head_1 h ON h.ref = s.ref"
+        " LEFT JOIN lease l ON l.session = s.ref WHERE s.deleted = 0",
+        (now, dumps(list(sessions))),
+    )
+    return {SessionId(row[0]): Standing(*row[1:]) for row in rows}
+
+
+def keep(run: Run, owner: Owner, ttl: float, now: float) -> list[SessionId]:
+    mine = "incarnation = ? AND owner = ? AND released = 0 AND expires_at > ?"
+    given = (owner.incarnation, owner.name, now)
+    rows = run(f"SELECT s.id FROM lease l JOIN session s ON s.ref = l.session WHERE {mine}", given).fetchall()
+    run(f"UPDATE lease SET expires_at = max(expires_at, ?) WHERE {mine}", (now + ttl, *given))
+    return [SessionId(row[0]) for row in rows]
+
+
+def leave(run: Run, owner: Owner) -> None:
+    mine = "incarnation = ? AND owner = ? AND released = 0"
+    run(f"UPDATE lease SET released = 1 WHERE {mine}", (owner.incarnation, owner.name))
+
+
+# ---- duties
+
+
+def duty(run: Run, kind: str, id: str) -> Duty | None:
+    row = run(f"SELECT {_DUTY} FROM duty WHERE kind = ? AND id = ?", (kind, id)).fetchone()
+    return None if row is None else read_duty(row)
+
+
+def duties(run: Run, kind: str, due: float | None, prefix: str, after: str, limit: int) -> Iterator[Duty]:
+    if due is not None:
+        rows = run(
+            f"SELECT {_DUTY} FROM duty WHERE kind = ? AND due_at <= ? ORDER BY due_at, id LIMIT ?", (kind, due, limit)
+        )
+    else:
+        named, bounds = begins("id", prefix)
+        rows = run(
+            f"SELECT {_DUTY} FROM duty WHERE kind = ? AND {named} AND id > ? ORDER BY id LIMIT ?",
+            (kind, *bounds, after, limit),
+        )
+    return map(read_duty, rows.fetchall())
+
+
+def undertake(run: Run, given: Sequence[Duty]) -> None:
+    """Write duties; raises `Overtaken` if one was computed from another version."""
+    for one in given:
+        if one.body is None and one.version == 0:
+            done = run("SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM duty WHERE kind = ? AND id = ?)", (one.kind, one.id))
+            if done.fetchone():
+                continue
+        elif one.body is None:
+            done = run("DELETE FROM duty WHERE kind = ? AND id = ? AND version = ?", (one.kind, one.id, one.version))
+        elif one.version == 0:
+            row = duty_row(one)
+            done = run(f"INSERT INTO duty ({_DUTY}) VALUES ({_marks(len(DUTY))}) ON CONFLICT DO NOTHING", row)
+        else:
+            row = (*duty_row(one)[2:], one.kind, one.id, one.version)
+            changed = "UPDATE duty SET body = ?, due_at = ?, version = ?, seal = ?"
+            done = run(f"{changed} WHERE kind = ? AND id = ? AND version = ?", row)
+        if done.rowcount != 1:
+            raise Overtaken(f"{one.kind}/{one.id}", one.version)
+
+
+def next_duty(run: Run, after: float) -> float | None:
+    # Kind by kind: the index of what is due begins with it, and would be read as a whole.
+    found: float | None = run(
+        "WITH RECURSIVE k (kind) AS (SELECT min(kind) FROM duty WHERE due_at IS NOT NULL UNION ALL SELECT"
+        " (SELECT min(kind) FROM duty WHERE kind > k.kind AND due_at IS NOT NULL) FROM k WHERE k.kind IS NOT NULL)"
+        " SELECT min(at) FROM (SELECT (SELECT min(due_at) FROM duty WHERE kind = k.kind AND due_at > ?) AS at FROM k"
+        " UNION ALL SELECT min(available_at) FROM item WHERE state = 'waiting' AND available_at > ?)",
+        (after, after),
+    ).fetchone()[0]
+    return found
+
+
+def problems(run: Run) -> Iterator[Problem]:
+    """What is wrong with intakes and duties."""
+    names = dict(run("SELECT ref, id FROM session WHERE deleted = 0").fetchall())
+    for table in ("item", "lease"):
+        for (ref,) in run(f"SELECT DISTINCT session FROM {table}").fetchall():
+            if ref not in names:
+                yield Problem("", f"dangling_{table}", f"rows of session number {ref}, which is not there")
+    leases = {row[0]: row[1:] for row in run(f"SELECT session, {_LEASE} FROM lease").fetchall()}
+    for (ref,) in run("SELECT session FROM lease UNION SELECT session FROM item").fetchall():
+        rows = run(f"SELECT {_ITEM} FROM item WHERE session = ? ORDER BY seq", (ref,)).fetchall()
+        yield from (Problem(names.get(ref, ""), *flaw) for flaw in flaws(leases.get(ref), rows))
+    for row in run(f"SELECT {_DUTY} FROM duty").fetchall():
+        try:
+            read_duty(row)
+        except (BadValue, *UNREADABLE) as error:
+            yield Problem("", "broken_seal", str(error))
+
+
+class Lanes:
+    """The verbs of the intake and of duties, for a store that has one connection."""
+
+    time: Callable[[], float] | None = None
+    _run: Run
+    _reading: Callable[[], AbstractContextManager[None]]
+
+    def now(self) -> float:
+        return time.time() if self.time is None else self.time()
+
+    async def _write(self, act: Callable[[], Any], *, lasting: bool = False) -> Any:
+        raise NotImplementedError
+
+    def _session(self, session_id: str) -> tuple[Any, Any, int | None]:
+        raise NotImplementedError
+
+    async def intake(
+        self,
+        session_id: str,
+        act: Callable[[Intake], T],
+        *,
+        named: Sequence[str] = (),
+        whole: bool = False,
+        only: bool = False,
+        writes: bool = False,
+    ) -> T:
+        with self._reading():  # most looks change nothing, and take no lock
+            _, given = self._looked(session_id, named, whole, only)
+        said = act(given)
+        if not given.moved and not given.written:
+            return said
+
+        def land() -> T:
+            ref, fresh = self._looked(session_id, named, whole, only)
+            said = act(fresh)
+            write(self._run, ref, fresh)
+            return said
+
+        landed: T = await self._write(land, lasting=given.lasting)
+        return landed
+
+    def _looked(self, session_id: str, named: Sequence[str], whole: bool, only: bool) -> tuple[int, Intake]:
+        _, head, _ = self._session(session_id)
+        return head.ref, read(self._run, head.ref, session_id, head.state, self.now(), named, whole=whole, only=only)
+
+    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, Standing]:
+        with self._reading():
+            return standing(self._run, sessions, self.now())
+
+    async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
+        kept: builtins.list[SessionId] = await self._write(lambda: keep(self._run, owner, ttl, self.now()))
+        return kept
+
+    async def release_lease(self, session_id: str, fence: Fence, came: int) -> bool:
+        return await self.intake(session_id, functools.partial(released, fence, came))
+
+    async def leave(self, owner: Owner) -> None:
+        await self._write(lambda: leave(self._run, owner))
+
+    async def duty(self, kind: str, id: str) -> Duty | None:
+        with self._reading():
+            return duty(self._run, kind, id)
+
+    async def duties(
+        self, kind: str, *, due: float | None = None, prefix: str = "", after: str = "", limit: int = 100
+    ) -> builtins.list[Duty]:
+        with self._reading():
+            return [*duties(self._run, kind, due, prefix, after, limit)]
+
+    async def undertake(self, duties: Sequence[Duty]) -> None:
+        check(duties)
+        await self._write(lambda: undertake(self._run, duties), lasting=True)
+
+    async def next_duty(self, after: float = -1.0) -> float | None:
+        with self._reading():
+            return next_duty(self._run, after)

@@ -1,0 +1,82 @@
+"""Which rows of other sessions a fork reads, and what a deleted session keeps for its forks.
+
+The column `session.origin` is the source of a fork: the session that has its deliveries up to `origin_n`. That is the
+session it was forked from, or where that one has no delivery of its own up to `origin_n`, the source of that one.
+So every session in a chain of sources contributes deliveries, and forks of forks cost no more than forks. Chains that
+older versions wrote have sessions in between that contribute nothing; they are read in the same way.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Final
+
+from everhold.core.session import SessionId
+from everhold.errors import UnknownSession
+from everhold.stores.sqlite import attachment_rows
+
+Run = Callable[..., sqlite3.Cursor]
+
+# `UNION`, not `UNION ALL`: it ends also where damage has made a circle of a chain.
+_SOURCE: Final = """
+WITH RECURSIVE chain (ref, id, origin, origin_n) AS (
+  SELECT ref, id, origin, origin_n FROM session WHERE id = :origin AND deleted = 0
+  UNION
+  SELECT s.ref, s.id, s.origin, s.origin_n FROM chain JOIN session s ON s.ref = chain.origin
+  WHERE chain.origin_n >= :origin_n
+)
+SELECT ref, id FROM chain WHERE origin IS NULL OR origin_n < :origin_n
+"""
+_SPANS: Final = """
+WITH RECURSIVE chain (ref, after, upto, origin) AS (
+  SELECT ref, origin_n, 9223372036854775807, origin FROM session WHERE ref = :ref
+  UNION
+  SELECT s.ref, s.origin_n, min(chain.upto, chain.after), s.origin FROM chain JOIN session s ON s.ref = chain.origin
+  WHERE chain.after >= :first
+)
+SELECT ref, upto FROM chain WHERE after < upto ORDER BY upto
+"""
+_NEEDED: Final = """
+WITH RECURSIVE reader (ref, upto, deleted) AS (
+  SELECT ref, origin_n, deleted FROM session WHERE origin = ?
+  UNION
+  SELECT s.ref, min(reader.upto, s.origin_n), s.deleted FROM reader JOIN session s ON s.origin = reader.ref
+  WHERE reader.deleted
+)
+SELECT coalesce(max(upto), -1) FROM reader WHERE NOT deleted
+"""
+
+
+def source(run: Run, origin: SessionId, origin_n: int) -> tuple[int, SessionId]:
+    """The session from which a new fork reads its deliveries up to `origin_n`, by number and id."""
+    found = run(_SOURCE, {"origin": origin, "origin_n": origin_n}).fetchone()
+    if found is None:
+        raise UnknownSession(origin)
+    return found[0], SessionId(found[1])
+
+
+def spans(run: Run, ref: int, first: int) -> list[tuple[int, int]]:
+    """The sessions that have deliveries of a fork from `first` on, in order, each with the last one that it reads."""
+    return run(_SPANS, {"ref": ref, "first": first}).fetchall()
+
+
+def needed(run: Run, ref: int) -> int:
+    """The last delivery of a session that some living fork reads; -1 if none does."""
+    found: int = run(_NEEDED, (ref,)).fetchone()[0]
+    return found
+
+
+def forget(run: Run, ref: int | None) -> None:
+    """Remove what no living fork reads of a deleted session, and of deleted sources before it."""
+    while ref is not None:
+        last = needed(run, ref)
+        attachment_rows.let_go(run, ref, last)
+        run("DELETE FROM journal WHERE session = ? AND n > ?", (ref, last))
+        origin_n, before = run(
+            "SELECT s.origin_n, o.ref FROM session s LEFT JOIN session o ON o.ref = s.origin AND o.deleted"
+            " WHERE s.ref = ?",
+            (ref,),
+        ).fetchone()
+        run("DELETE FROM session WHERE ref = ? AND NOT EXISTS (SELECT 1 FROM session WHERE origin = ?)", (ref, ref))
+        ref = before if last < origin_n else None  # else its source is read as far as before

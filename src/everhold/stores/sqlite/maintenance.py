@@ -1,0 +1,157 @@
+"""What the house asks of the file beside sessions: who has to be told, what a session weighs, what nobody needs."""
+
+from __future__ import annotations
+
+import builtins
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from everhold.core.codec import dumps
+from everhold.core.query import Query
+from everhold.core.session import Birth
+from everhold.ports.store import Asking, Reclaimed
+from everhold.stores.sqlite import lineage
+from everhold.stores.sqlite.database import Place
+
+Run = Callable[..., sqlite3.Cursor]
+
+#: Rows that are removed in one transaction, so that writers need not wait for all of them.
+AT_ONCE: Final = 200
+#: Tables whose rows are of a session, each with the table where that must be.
+_REFERRING: Final = {"attachment": "session"} | dict.fromkeys(("notice", "effect", "letter", "item", "lease"), "head_1")
+
+_birth = msgspec.json.Decoder(Birth).decode
+_query = msgspec.json.Decoder(Query).decode
+
+
+def asking(run: Run, wanted: Asking, without: str | None = None) -> list[tuple[Birth, Query, float]]:
+    """What is asked by notices; signals of the name `without` are left out."""
+    where = [
+        "NOT EXISTS (SELECT 1 FROM effect e WHERE e.session = n.session AND e.q = n.q)",
+        "NOT EXISTS (SELECT 1 FROM letter l WHERE l.session = n.session AND l.kind = 'answer'"
+        " AND json_extract(l.body, '$.q') = n.q)",
+    ]
+    values: list[Any] = []
+    if wanted.session is not None:
+        where.append("s.id = ?")
+        values.append(wanted.session)
+    if wanted.kinds:
+        where.append(f"n.kind IN ({_marks(wanted.kinds)})")
+        values += [kind.value for kind in wanted.kinds]
+    else:
+        where.append("(n.kind <> 'signal' OR n.addressee IS NOT NULL)")
+    if wanted.to:
+        where.append(f"n.addressee IN ({_marks(wanted.to)})")
+        values += wanted.to
+    if without is not None:
+        where.append("(n.kind <> 'signal' OR instr(n.query, ?) = 0)")  # functions for JSON stumble over NUL
+        values.append(f'"name":{dumps(without)}')
+    if wanted.without is not None:
+        name = "s.id || '/q-' || n.q || '/' || CAST(n.asked_at * 1000 AS INTEGER)"
+        where.append(f"NOT EXISTS (SELECT 1 FROM duty d WHERE d.kind = ? AND d.id = {name})")
+        values.append(wanted.without)
+    rows = run(
+        "SELECT s.birth, n.query, n.asked_at FROM notice n JOIN session s ON s.ref = n.session"
+        f" WHERE {' AND '.join(where)} ORDER BY n.asked_at, s.created_at, s.id, n.q LIMIT ?",
+        (*values, wanted.limit),
+    )
+    return [(_birth(birth), _query(query), at) for birth, query, at in rows.fetchall()]
+
+
+def _marks(given: tuple[str, ...]) -> str:
+    return ", ".join("?" * len(given))
+
+
+def size(run: Run, ref: int, needed: int) -> int:
+    """Bytes of a session, but for its steps up to `needed`, which forks read."""
+    steps: int = run(
+        "SELECT coalesce(sum(length(CAST(answers AS BLOB)) + length(CAST(asked AS BLOB))"
+        " + coalesce(length(CAST(notes AS BLOB)), 0)), 0) FROM journal WHERE session = ? AND n > ?",
+        (ref, needed),
+    ).fetchone()[0]
+    attached: int = run(
+        "SELECT coalesce(sum(a.size), 0) FROM attachment a WHERE a.session = ? AND a.n >= ?"
+        " AND NOT EXISTS (SELECT 1 FROM attachment o WHERE o.blob = a.blob AND o.session <> a.session)",
+        (ref, needed),
+    ).fetchone()[0]
+    return steps + attached
+
+
+def loose_blobs(run: Run) -> list[str]:
+    """The bytes that nobody names."""
+    rows = run("SELECT id FROM blob b WHERE NOT EXISTS (SELECT 1 FROM attachment WHERE blob = b.id)")
+    return [row[0] for row in rows]
+
+
+def drop_blobs(run: Run, ids: Sequence[str]) -> tuple[int, int]:
+    """Remove bytes that still nobody names; returns how many they were, and their length."""
+    count = length = 0
+    for id in ids:
+        still = "id = ? AND NOT EXISTS (SELECT 1 FROM attachment WHERE blob = b.id)"
+        row = run(f"SELECT length(data) FROM blob b WHERE {still}", (id,)).fetchone()
+        if row is not None:
+            run("DELETE FROM blob WHERE id = ?", (id,))
+            count, length = count + 1, length + row[0]
+    return count, length
+
+
+def loose_rows(run: Run) -> list[tuple[str, int]]:
+    """Tables that have rows of sessions that are not there any more, each with the number of one of them."""
+    return [
+        (table, row[0])
+        for table, there in _REFERRING.items()
+        for row in run(f"SELECT DISTINCT session FROM {table} WHERE session NOT IN (SELECT ref FROM {there})")
+    ]
+
+
+def drop_rows(run: Run, found: Sequence[tuple[str, int]]) -> int:
+    """Remove rows of sessions that are still not there; returns how many."""
+    return sum(
+        run(
+            f"DELETE FROM {table} WHERE session = ? AND NOT EXISTS (SELECT 1 FROM {_REFERRING[table]} WHERE ref = ?)",
+            (ref, ref),
+        ).rowcount
+        for table, ref in found
+    )
+
+
+class Upkeep:
+    """These verbs, for a store that has one connection."""
+
+    _run: Run
+    _reading: Callable[[], AbstractContextManager[None]]
+    _session: Callable[[str], tuple[Any, Any, int | None]]
+    _write: Callable[[Callable[[], Any]], Any]
+    _place: Place
+    _scan: Callable[[Callable[[Any], Any]], Any]
+
+    async def asking(self, wanted: Asking) -> builtins.list[tuple[Birth, Query, float]]:
+        found: builtins.list[tuple[Birth, Query, float]] = await self._scan(lambda store: asking(store._run, wanted))
+        return found
+
+    async def size(self, session_id: str) -> int:
+        with self._reading():
+            ref = self._session(session_id)[1].ref
+            return size(self._run, ref, lineage.needed(self._run, ref))
+
+    async def reclaim(self) -> Reclaimed:
+        self._place.check()  # also where there is nothing to remove
+        # What is to be removed is looked for before: a look at every row would keep other writers waiting.
+        rows = blobs = length = 0
+        found = await self._scan(lambda store: loose_rows(store._run))
+        for some in _portions(found):
+            rows += await self._write(partial(drop_rows, self._run, some))
+        for some in _portions(await self._scan(lambda store: loose_blobs(store._run))):
+            count, more = await self._write(partial(drop_blobs, self._run, some))
+            blobs, length = blobs + count, length + more
+        return Reclaimed(blobs, length, rows)
+
+
+def _portions(found: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(found), AT_ONCE):
+        yield found[start : start + AT_ONCE]

@@ -1,0 +1,127 @@
+"""What `crash_everywhere` and `cancel_everywhere` share: answers that stay the same, and how two runs are compared."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.journal import describe
+from everhold.core.query import Answer, Kind, Query
+from everhold.core.status import Raised
+from everhold.errors import OutcomeUnknown
+from everhold.ports.program import Answerer
+from everhold.ports.store import Filter, Record, Store
+from everhold.testing.runtime import named
+
+T = TypeVar("T")
+
+
+class NotSame(AssertionError):
+    """A crash, or a cancelled caller, changed what a program did."""
+
+
+class Remembering:
+    """Gives each question the answer that it got in the first run; a new question goes to the answers of the test."""
+
+    kinds = frozenset({Kind.LLM, Kind.APPROVAL, Kind.INPUT})
+
+    def __init__(self, inner: Answerer | None, asks: str) -> None:
+        self._inner, self._asks = inner, asks
+        self._known: dict[tuple[str, str], Any] = {}
+
+    async def answer(self, query: Query, session_id: str) -> Any:
+        place = (session_id, query.key)
+        if place not in self._known:
+            if self._inner is None:
+                raise AssertionError(f"{self._asks} has no answer for {describe(query)}")
+            try:
+                self._known[place] = await self._inner.answer(query, session_id)
+            except Exception as error:
+                self._known[place] = error
+        said = self._known[place]
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+class Told(msgspec.Struct):
+    """A session without numbers and times: what was asked where, what was answered, and how it ended."""
+
+    asked: dict[str, str]
+    answers: dict[str, JSON]
+    unknown: list[str]
+    outcome: Any
+
+    @classmethod
+    def of(cls, record: Record) -> Told:
+        queries = {query.q: query for delivery in record.deliveries for query in delivery.asked}
+        given = [answer for delivery in record.deliveries for answer in delivery.answers]
+        notes = record.deliveries[-1].notes if record.deliveries else None
+        outcome = None if notes is None else notes.outcome
+        if isinstance(outcome, Raised):
+            outcome = Raised(outcome.error, outcome.kind)
+        return cls(
+            {query.key: describe(query) for query in queries.values()},
+            {queries[answer.q].key: _said(answer) for answer in given},
+            [named([queries[answer.q]])[0] for answer in given if _is_unknown(answer)],
+            outcome,
+        )
+
+
+def _said(answer: Answer) -> JSON:
+    return answer.value if answer.error is None else {"error": answer.error}
+
+
+def _is_unknown(answer: Answer) -> bool:
+    return answer.error is not None and answer.error.get("code") == OutcomeUnknown.code
+
+
+async def records(store: Store) -> list[Record]:
+    """Every session of a store, by id."""
+    rows = await store.list(Filter(limit=10_000))
+    return [await store.load(id) for id in sorted(row.birth.id for row in rows)]
+
+
+def differences(expected: Mapping[str, Told], told: Mapping[str, Told], after: str) -> list[str]:
+    """What is not the same in a run that was disturbed; `after` says by what, such as "the crash"."""
+    found = [f"session {name} is missing" for name in expected if name not in told]
+    found += [f"session {name} is one too many" for name in told if name not in expected]
+    for name in expected.keys() & told.keys():
+        found += _differ(expected[name], told[name], after)
+    return found
+
+
+def _differ(was: Told, now: Told, after: str) -> list[str]:
+    found = []
+    for what, old, new in (("asked", was.asked, now.asked), ("answered", was.answers, now.answers)):
+        for place in dict.fromkeys([*old, *new]):
+            a, b = old.get(place, "nothing"), new.get(place, "nothing")
+            if a != b:
+                found.append(f"{what} at {place}: {a!r}; after {after} {b!r}")
+    if was.outcome != now.outcome:
+        found.append(f"it ended with {was.outcome!r}; after {after} with {now.outcome!r}")
+    return found
+
+
+def apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on an event loop of its own, in a thread: another loop may be running here."""
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(asyncio.run(work))
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="everhold-everywhere")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return done[0]

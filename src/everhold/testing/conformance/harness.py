@@ -1,0 +1,122 @@
+"""How the suite runs: a room is a class of claims about one part of the port.
+
+An `async def test_…` of a room runs on a loop of its own: no plugin is needed. If it asks for `store`,
+it gets an open one, which is closed after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from everhold.core.intake import Intake
+from everhold.ports.store import ITEM, LETTER, MARK, PARKED, TIMER, Filter, Store
+
+OpenStore = Callable[[], Store]
+
+
+@asynccontextmanager
+async def opened(store: Store) -> AsyncIterator[Store]:
+    """The store, open; closed at the end."""
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _on_a_loop(test: Callable[..., Any]) -> Callable[..., None]:
+    async def run(room: Room, given: dict[str, Any]) -> None:
+        if "store" not in given:
+            await test(room, **given)
+            return
+        async with opened(given["store"]):
+            await test(room, **given)
+
+    @functools.wraps(test)
+    def claim(self: Room, **given: Any) -> None:
+        asyncio.run(run(self, given))
+
+    return claim
+
+
+class Room:
+    """The base of every room."""
+
+    def __init_subclass__(cls, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        for name, member in list(vars(cls).items()):
+            if name.startswith("test_") and inspect.iscoroutinefunction(member):
+                setattr(cls, name, _on_a_loop(member))
+
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        raise NotImplementedError("say how to make your store: a fixture that returns a function without arguments")
+
+    @pytest.fixture
+    def store(self, open_store: OpenStore) -> Store:
+        return open_store()
+
+
+async def everything(store: Store) -> list[Any]:
+    """All that a store shows, to see that nothing of it changed."""
+    summaries = await store.list(Filter(limit=1000))
+    records = [await store.load(one.birth.id) for one in summaries]
+    inbox = await store.inbox(kind=None, to=None, limit=1000)
+    values = [(key, await store.value("n", key)) for key in await store.keys("n")]
+    attached = [
+        await store.attachment(one.birth.id, made.id)
+        for one in summaries
+        for made in await store.attachments(one.birth.id)
+    ]
+    doors = [await store.intake(one.birth.id, _door, whole=True) for one in summaries]
+    moments = [await due(store, 1e12, 1000), await orphans(store, set()), await store.next_duty()]
+    return [records, inbox, values, moments, attached, doors, await ready(store, 1000), await store.duties("n")]
+
+
+def _door(intake: Intake) -> Any:
+    return intake.lease, intake.seq, list(intake.items.values())
+
+
+async def refusals(*commits: Any) -> list[BaseException | None]:
+    """Commit all at once; return what each was refused with."""
+    results: list[BaseException | None] = await asyncio.gather(*commits, return_exceptions=True)
+    return results
+
+
+async def in_time(waiting: Awaitable[Any]) -> Any:
+    """What is waited for; a store that never answers fails instead of hanging."""
+    return await asyncio.wait_for(waiting, 60)
+
+
+async def due(store: Store, now: float, limit: int) -> list[str]:
+    """Sessions whose time has come, or that have letters nobody hands over, oldest first."""
+    return await _needing(store, {TIMER, LETTER}, now=now, limit=limit)
+
+
+async def orphans(store: Store, alive: set[str]) -> list[str]:
+    """Sessions with marks of workers that are not among the living, oldest first."""
+    return await _needing(store, {MARK}, living=alive)
+
+
+async def ready(store: Store, limit: int) -> list[str]:
+    """Sessions for which something waits in the intake that nobody sees to, oldest first."""
+    return await _needing(store, {ITEM}, limit=limit)
+
+
+async def parked(store: Store) -> list[str]:
+    """Sessions with a question that a worker may take."""
+    return await _needing(store, {PARKED})
+
+
+async def _needing(
+    store: Store, reasons: set[str], *, now: float = -1.0, living: set[str] | None = None, limit: int = 1000
+) -> list[str]:
+    found = await store.unmoved(now, living or set(), parked=True, limit=1000)
+    return list(dict.fromkeys(str(one.id) for one in found if one.why in reasons))[:limit]

@@ -1,0 +1,209 @@
+"""Sessions that concern each other, and conversations: children, background programs, retries, forks, inputs."""
+
+from __future__ import annotations
+
+from everhold.core.session import State
+from everhold.core.status import Raised
+from everhold.testing.conformance.mover_fleet import Fleet
+from everhold.testing.conformance.mover_harness import MoverRoom
+from everhold.testing.conformance.mover_programs import (
+    WORLD,
+    Model,
+    asks,
+    clerk,
+    edition,
+    hears,
+    parent,
+    starts,
+)
+
+
+class FamilyRoom(MoverRoom):
+    """Children, background programs, retries, forks, conversations."""
+
+    async def _child(self, fleet: Fleet, session: str) -> str:
+        """The child of a session, as soon as it is there."""
+        front = await fleet.front()
+        (found,) = await fleet.until(lambda: front.sessions(parent=session))
+        return str(found.session_id)
+
+    async def test_a_child_ends(self, fleet: Fleet) -> None:
+        """Its parent goes on with what it returned."""
+        await fleet.movers()
+
+        session = await fleet.begin(parent(name="a", how="ends"))
+
+        assert (await fleet.finish(session)).result == ["a-0", "a-parent"]
+
+    async def test_a_child_fails(self, fleet: Fleet) -> None:
+        """Its parent is told so, and goes on."""
+        await fleet.movers()
+
+        session = await fleet.begin(parent(name="a", how="fails"))
+
+        assert (await fleet.finish(session)).result == ["child failed", "a-parent"]
+        assert (await fleet.status(await self._child(fleet, session))).state == State.FAILED
+
+    async def test_a_child_is_cancelled(self, fleet: Fleet) -> None:
+        """By a front without the program: its parent is told so, and goes on."""
+        await fleet.movers()
+        session = await fleet.begin(parent(name="a", how="asks"))
+        child = await self._child(fleet, session)
+        await fleet.asked(child, "a first?")
+
+        await (await fleet.front()).cancel(child, "not needed")
+
+        assert (await fleet.finish(session)).result == ["child failed", "a-parent"]
+
+    async def test_a_child_is_cancelled_with_its_parent(self, fleet: Fleet) -> None:
+        """Whoever cancels the parent, the child ends."""
+        await fleet.movers()
+        session = await fleet.begin(parent(name="a", how="asks"))
+        child = await self._child(fleet, session)
+        await fleet.asked(child, "a first?")
+
+        await (await fleet.front()).cancel(session, "not needed")
+
+        assert (await fleet.finish(child)).state == State.CANCELLED
+
+    async def test_a_child_is_answered(self, fleet: Fleet) -> None:
+        """Its questions are in the inbox like others, and its end reaches its parent."""
+        await fleet.movers()
+        front = await fleet.front()
+        session = await fleet.begin(parent(name="a", how="asks"))
+        child = await self._child(fleet, session)
+
+        for prompt in ("a first?", "a second?"):
+            asked = await fleet.asked(child, prompt)
+            await front.answer(asked.queries[0], prompt)
+
+        assert (await fleet.finish(session)).result == ["a first?", "a", "a second?", "a-parent"]
+
+    async def test_a_background_program_notifies_its_parent(self, fleet: Fleet) -> None:
+        """Its end is a signal to its parent, received once."""
+        await fleet.movers()
+
+        session = await fleet.begin(starts(name="a"))
+
+        assert (await fleet.finish(session)).result == ["the errand", "completed", ["a-0"]]
+
+    # ---- the journal as a tape
+
+    async def test_a_program_error_and_retry(self, fleet: Fleet) -> None:
+        """The error ends the session; after a fix, a retry goes on from there, and nothing is done twice."""
+        broken, fixed = edition("broken"), edition("same")
+        mover, front = await fleet.mover(editions={broken.ref: broken}), await fleet.front()
+        session = await fleet.begin(broken(name="a"))
+        asked = await fleet.asked(session, "Same?")
+        await fleet.until(lambda: WORLD.ended["a"])
+        await front.answer(asked.queries[0], "yes")
+        end = await fleet.finish(session)
+        assert isinstance(end.outcome, Raised) and end.outcome.kind == "ValueError"
+        await fleet.leave(mover)
+
+        mover, *_ = await fleet.movers(editions={fixed.ref: fixed})
+        await mover.retry(session)
+
+        assert (await fleet.finish(session)).result == ["yes", "a", "a-after"]
+
+    async def test_a_fork(self, fleet: Fleet) -> None:
+        """It shares what came before, and each goes on by itself."""
+        mover, *_ = await fleet.movers()
+        front = await fleet.front()
+        session = await fleet.begin(asks(name="a"))
+        asked = await fleet.asked(session, "a first?")
+        await front.answer(asked.queries[0], "1")
+        await fleet.asked(session, "a second?")
+
+        fork = (await mover.fork(session)).session_id
+        for one, words in ((fork, "for the fork"), (session, "for the session")):
+            asked = await fleet.asked(one, "a second?")
+            await front.answer(asked.queries[0], words)
+
+        assert (await fleet.finish(session)).result == ["1", "a", "for the session"]
+        assert (await fleet.finish(fork)).result == ["1", "a", "for the fork"]
+        assert WORLD.begun["a"] == 1
+
+    async def test_a_fork_does_not_receive_signals_of_its_origin(self, fleet: Fleet) -> None:
+        """A signal that was accepted and not received is the session's to which it was sent."""
+        mover, *_ = await fleet.movers()
+        front = await fleet.front()
+        session = await fleet.begin(hears(count=1, first="ready?"))
+        await fleet.asked(session, "ready?")
+        await front.signal(session, "news", "for the session")
+
+        fork = (await mover.fork(session)).session_id
+        for one in (session, fork):
+            asked = await fleet.asked(one, "ready?")
+            await front.answer(asked.queries[0], "yes")
+
+        assert (await fleet.finish(session)).result == ["for the session"]
+        await fleet.asked(fork, "")
+        await front.signal(fork, "news", "for the fork")
+        assert (await fleet.finish(fork)).result == ["for the fork"]
+
+    # ---- conversations
+
+    async def test_an_input_while_a_turn_runs(self, fleet: Fleet) -> None:
+        """It is accepted at once, waits for the turn that runs, and is the next turn, once."""
+        await fleet.movers(llm=Model())
+        front = await fleet.front(programs=True)
+        WORLD.hold("paper 1")
+        session = await front.session(clerk, "desk")
+        fleet.left.add(session.id)
+
+        await session.enqueue("paper 1", key="first")
+        await fleet.until(lambda: WORLD.begun["paper 1"])
+        receipt = await session.enqueue("paper 2", key="second")
+        again = await session.enqueue("paper 2", key="second")
+
+        assert (receipt.new, again.new, WORLD.begun["paper 2"]) == (True, False, 0)
+        WORLD.free("paper 1")
+        turns = await fleet.until(lambda: self._turns(session, 2))
+        assert [turn.input for turn in turns] == ["first", "second"]
+        assert (WORLD.begun["paper 1"], WORLD.begun["paper 2"]) == (1, 1)
+        assert await session.intake() == []
+
+    async def test_an_input_for_the_turn_that_runs(self, fleet: Fleet) -> None:
+        """It enters that turn at its next checkpoint, though its tool runs in another process."""
+        await fleet.movers(llm=Model())
+        front = await fleet.front(programs=True)
+        WORLD.hold("paper 1")
+        session = await front.session(clerk, "desk")
+        fleet.left.add(session.id)
+
+        await session.enqueue("paper 1", key="first")
+        await fleet.until(lambda: WORLD.begun["paper 1"])
+        await session.enqueue("paper 2", key="second", at="after_work")
+        await fleet.until(lambda: self._is(session, "completed"))
+        assert not WORLD.ended["paper 1"]
+        WORLD.free("paper 1")
+
+        (turn,) = await fleet.until(lambda: self._turns(session, 1))
+        assert (turn.input, list(turn.taken)) == ("first", ["second"])
+        assert (WORLD.begun["paper 1"], WORLD.begun["paper 2"]) == (1, 1)
+
+    async def test_a_conversation_whose_session_is_cancelled_fails_what_waits(self, fleet: Fleet) -> None:
+        """An input that waits for a turn that never ends is told so; nothing is left to be moved."""
+        await fleet.movers(llm=Model())
+        front = await fleet.front(programs=True)
+        WORLD.hold("paper 1")
+        session = await front.session(clerk, "desk")
+        await session.enqueue("paper 1", key="first")
+        await fleet.until(lambda: WORLD.begun["paper 1"])
+        await session.enqueue("paper 2", key="second")
+
+        await front.cancel(session.id, "closed")
+
+        await fleet.until(lambda: WORLD.stopped["paper 1"])
+        await fleet.until(lambda: self._is(session, "failed"))
+        assert not WORLD.begun["paper 2"]
+
+    async def _turns(self, session: object, count: int) -> object:
+        found = await session.turns()  # type: ignore[attr-defined]
+        return found if len(found) >= count else None
+
+    async def _is(self, session: object, state: str) -> bool:
+        """Whether the second input is in this state."""
+        items = await session.intake(all=True)  # type: ignore[attr-defined]
+        return {item.id: str(item.state) for item in items}.get("second") == state

@@ -1,0 +1,275 @@
+"""Faults: requests that are doubled or lost, two movers at once, a store that is away, movers that die, poison.
+
+Whatever happens, the stories that run meanwhile come to their end, and `Fleet` judges the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from everhold.core.query import Kind
+from everhold.core.status import Finished, Raised
+from everhold.errors import StoreUnavailable
+from everhold.testing.conformance.mover_fleet import TTL, Fleet, Place, Send
+from everhold.testing.conformance.mover_harness import MoverRoom
+from everhold.testing.conformance.mover_programs import WORLD, Model, errands, hears, known, lasts, story, told
+
+
+async def begun(fleet: Fleet, count: int) -> dict[str, str]:
+    """Stories that were accepted, and the signal of each: session by name."""
+    front = await fleet.front()
+    sessions = {f"n{number}": await fleet.begin(story(name=f"n{number}")) for number in range(count)}
+    for name, session in sessions.items():
+        await front.signal(session, "news", f"news for {name}")
+    return sessions
+
+
+async def seen_to(fleet: Fleet, sessions: dict[str, str], meanwhile: Any = None) -> dict[str, Finished]:
+    """Approve what is asked, and let time pass, until all have ended; returns how."""
+    front = await fleet.front()
+    ends: dict[str, Finished] = {}
+
+    async def all_ended() -> bool:
+        for query in await front.inbox(kind=Kind.APPROVAL):
+            await front.answer(query, True)
+        if meanwhile is not None:
+            await meanwhile()
+        for name, session in sessions.items():
+            if name not in ends and isinstance(found := await fleet.status(session), Finished):
+                ends[name] = found
+        return len(ends) == len(sessions)
+
+    await fleet.until(all_ended, tick=5.0)
+    return ends
+
+
+def as_told(ends: dict[str, Finished]) -> None:
+    """Each story returned what it returns where nothing is unknown."""
+    assert {name: end.result for name, end in ends.items()} == {name: told(name) for name in ends}
+
+
+class FaultRoom(MoverRoom):
+    """What goes wrong on the way."""
+
+    async def test_stories_without_a_fault(self, fleet: Fleet) -> None:
+        """What the other tests of this room compare with."""
+        await fleet.movers(llm=Model())
+
+        as_told(await seen_to(fleet, await begun(fleet, 4)))
+
+    # ---- requests for moves
+
+    async def test_requests_are_doubled(self, fleet: Fleet) -> None:
+        """Each request comes five times: nothing is done twice."""
+
+        def five_times(send: Send) -> Send:
+            def sends(session_id: str, *, at: float | None = None) -> None:
+                for _ in range(5):
+                    send(session_id, at=at)
+
+            return sends
+
+        await fleet.movers(llm=Model(), send=five_times)
+
+        as_told(await seen_to(fleet, await begun(fleet, 4)))
+
+    @pytest.mark.parametrize("seed", [1, 2])
+    async def test_requests_are_lost(self, fleet: Fleet, seed: int) -> None:
+        """Three of ten never arrive: reconciliation finds what they were for."""
+        dice = random.Random(seed)
+
+        def sometimes(send: Send) -> Send:
+            def sends(session_id: str, *, at: float | None = None) -> None:
+                if dice.random() >= 0.3:
+                    send(session_id, at=at)
+
+            return sends
+
+        movers = await fleet.movers(llm=Model(), send=sometimes)
+
+        async def look() -> None:
+            for mover in movers:
+                mover._reconciler.poke()
+
+        as_told(await seen_to(fleet, await begun(fleet, 6), look))
+
+    # ---- two movers
+
+    async def test_two_movers_on_one_session_at_once(self, fleet: Fleet) -> None:
+        """Both move it all the time, without regard for leases: the fence decides, and nothing is done twice."""
+        movers = [await fleet.mover(llm=Model()) for _ in range(2)]
+        sessions = await begun(fleet, 2)
+
+        async def both() -> None:
+            moves = (mover._moves.move(session, leased=True) for session in sessions.values() for mover in movers)
+            await asyncio.gather(*moves)
+
+        as_told(await seen_to(fleet, sessions, both))
+
+    # ---- the store
+
+    @pytest.mark.parametrize("rounds", [1, 8])
+    async def test_the_store_is_away_for_a_while(self, fleet: Fleet, rounds: int) -> None:
+        """Four times every call of each mover fails for a while: then all goes on, and nothing is unknown."""
+        movers = await fleet.movers(llm=Model())
+        sessions, passed = await begun(fleet, 3), itertools.count()
+
+        async def away() -> None:
+            now = next(passed)
+            for mover in movers:
+                mover.line.is_cut = now < 80 and now % 20 < rounds
+
+        ends = await seen_to(fleet, sessions, away)
+        for mover in movers:
+            mover.line.is_cut = False
+        as_told(ends)
+
+    async def test_the_store_is_away_while_an_effect_ends(self, fleet: Fleet) -> None:
+        """Its outcome is kept until it can be written; the effect is not repeated."""
+        movers = await fleet.movers()
+        WORLD.hold("a-0")
+        session = await fleet.begin(errands(name="a", count=2))
+        await fleet.until(lambda: WORLD.begun["a-0"])
+
+        for mover in movers:
+            mover.line.is_cut = True
+        WORLD.free("a-0")
+        await fleet.until(lambda: WORLD.ended["a-0"])
+        for mover in movers:
+            mover.line.is_cut = False
+
+        assert (await fleet.finish(session, tick=1.0)).result == ["a-0", "a-1"]
+
+    async def test_the_store_is_away_for_a_front(self, fleet: Fleet) -> None:
+        """What was not acknowledged may be sent again; what was acknowledged is received, once."""
+        await fleet.movers()
+        front, other = await fleet.front(), await fleet.front(programs=True)
+        session = await fleet.begin(hears(count=3))
+        await fleet.asked(session, "")
+
+        for place in (front, other):
+            place.line.is_cut = True
+            with pytest.raises(StoreUnavailable):
+                await place.signal(session, "news", "refused")
+            place.line.is_cut = False
+        for value in (1, 1, 2):
+            await other.signal(session, "news", value)
+
+        assert (await fleet.finish(session)).result == [1, 1, 2]
+
+    # ---- deaths
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    async def test_a_mover_dies_at_each_of_its_commits(self, fleet: Fleet, when: str) -> None:
+        """Before it lands or between the commit and what follows: another goes on, and repeats nothing for good."""
+        commit, died = 0, True
+        while died:
+            commit += 1
+            doomed = await fleet.mover(llm=Model())
+            died = await self._dies_at(fleet, doomed, commit, when)
+        assert commit > 8
+
+    async def _dies_at(self, fleet: Fleet, doomed: Place, commit: int, when: str) -> bool:
+        """Tell a story with a mover that dies at this commit, and end it with another; False if it made fewer."""
+        fatal = asyncio.Event()
+
+        def seen(number: int, moment: str) -> None:
+            if (number, moment) == (commit, when):
+                doomed.line.is_cut = True
+                fatal.set()
+
+        doomed.line.seen = seen
+        name = f"{when}-{commit}"
+        session = await fleet.begin(story(name=name))
+        await (await fleet.front()).signal(session, "news", f"news for {name}")
+        ended = asyncio.ensure_future(seen_to(fleet, {name: session}))
+        await asyncio.wait([ended, death := asyncio.ensure_future(fatal.wait())], return_when="FIRST_COMPLETED")
+        death.cancel()
+        await fleet.kill(doomed)
+        heir = await fleet.mover(llm=Model())
+        end = (await ended)[name]
+        assert end.result == told(name) or not known(end.result), end
+        await fleet.leave(heir)
+        return fatal.is_set()
+
+    @pytest.mark.parametrize("commits", [1, 3, 6])
+    async def test_all_movers_die_at_once(self, fleet: Fleet, commits: int) -> None:
+        """The next ones end what they were at, and what was accepted while there was none."""
+        doomed = await fleet.movers(llm=Model())
+        sessions = await begun(fleet, 3)
+        await fleet.until(lambda: sum(mover.line.commits for mover in doomed) >= commits)
+        for mover in doomed:
+            mover.line.is_cut = True
+        for mover in doomed:
+            await fleet.kill(mover)
+        sessions |= {"late": await fleet.begin(story(name="late"))}
+        await (await fleet.front()).signal(sessions["late"], "news", "news for late")
+
+        await fleet.movers(llm=Model())
+
+        ends = await seen_to(fleet, sessions)
+        assert all(end.result == told(name) or not known(end.result) for name, end in ends.items()), ends
+        assert ends["late"].result == told("late")
+
+    async def test_a_mover_stands_still(self, fleet: Fleet) -> None:
+        """As after SIGSTOP: another takes over, and when it comes back, its outcome is refused and it goes on."""
+        still = await fleet.mover()
+        WORLD.hold("a-safe")
+        session = await fleet.begin(lasts(name="a-safe"))
+        await fleet.until(lambda: WORLD.begun["a-safe"])
+        still.line.is_cut = True
+        fleet.clock.advance(TTL + 1)
+
+        other = await fleet.mover()
+        await fleet.until(functools.partial(self._was_begun, 2))
+        still.line.is_cut = False
+        WORLD.free("a-safe")
+
+        assert (await fleet.finish(session, tick=1.0)).result == "a-safe"
+        await fleet.leave(other)
+        assert (await fleet.finish(await fleet.begin(errands(name="b")), tick=1.0)).result == ["b-0"]
+
+    @staticmethod
+    def _was_begun(times: int) -> bool:
+        return WORLD.begun["a-safe"] == times
+
+    async def test_poison(self, fleet: Fleet) -> None:
+        """A session over which three movers died is failed, and does not take down the next one."""
+        WORLD.hold("a-safe")
+        session = await fleet.begin(lasts(name="a-safe"))
+        for times in (1, 2, 3):
+            doomed = await fleet.mover()
+            await fleet.until(functools.partial(self._was_begun, times))
+            await fleet.kill(doomed)
+
+        await fleet.movers()
+
+        end = await fleet.finish(session)
+        assert isinstance(end.outcome, Raised) and end.outcome.kind == "poison"
+        assert (WORLD.begun["a-safe"], WORLD.stopped["a-safe"]) == (3, 3)
+        assert (await fleet.finish(await fleet.begin(errands(name="b")))).result == ["b-0"]
+
+
+def _external(claim: str) -> Any:
+    @pytest.mark.skip(reason="needs an external engine")
+    def test(self: EngineRoom) -> None: ...
+
+    test.__doc__ = claim
+    return test
+
+
+class EngineRoom:
+    """What concerns an engine outside, such as a Restate server; there is none yet."""
+
+    test_the_engine_is_killed = _external("It is killed and started again: every session ends.")
+    test_the_engine_and_all_movers_are_killed = _external("All are killed and started again: every session ends.")
+    test_the_engine_is_down_while_fronts_accept = _external("What is accepted for 10 s meanwhile is moved afterwards.")
+    test_the_data_of_the_engine_is_lost = _external("The store has all that is needed: every session ends.")
+    test_a_deployment_is_removed_in_flight = _external("Requests to it are given up, and made again elsewhere.")
+    test_nothing_is_pending_in_the_engine = _external("When all sessions have ended, it holds nothing.")

@@ -1,0 +1,341 @@
+"""A fleet: processes on one store, in this process. Movers move sessions by themselves, fronts only accept.
+
+    async with fleet:
+        await fleet.movers()                                # as many as this fleet has
+        session = await fleet.begin(errands(name="a"))      # accepted by a front that has no programs
+        assert (await fleet.finish(session)).result == ["a-0"]
+
+Each process is a runtime with a line of its own to the store, which can be cut. All share one manual clock. When a
+fleet is closed, it checks that every session has ended, that nothing with rerun="never" was done twice, and that the
+store is sound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from types import TracebackType
+from typing import Any, ClassVar, Final, Self
+
+from everhold.core.session import ENDED, Birth
+from everhold.core.status import Finished, Paused, Status
+from everhold.errors import StoreUnavailable, UnknownProgram
+from everhold.ports.mover import Next
+from everhold.ports.program import Call
+from everhold.ports.store import Change, Filter, News, Store
+from everhold.runtime import Runtime
+from everhold.testing.clock import ManualClock
+from everhold.testing.conformance.mover_programs import WORLD
+from everhold.workers import Worker
+
+#: Seconds that a process is taken to live without being heard of, by the manual clock.
+TTL: Final = 1000.0
+#: Seconds until a test that hangs is stopped.
+PATIENCE: Final = 30.0
+#: Seconds between two looks at what is waited for, and at what other processes wrote.
+PACE: Final = 0.01
+
+
+class Line:
+    """One process's line to the store. It can be cut, and tells of its commits."""
+
+    def __init__(self, store: Store, fleet: Fleet) -> None:
+        self.store, self._fleet = store, fleet
+        self.commits = 0  # that landed
+        self.seen: Callable[[int, str], object] = lambda commit, when: None  # told "before" and "after" each commit
+        self.is_cut = False  # whether all calls fail
+        self._wrote = 0  # writes of all lines that this one knows of
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.store, name)
+        if name == "open" or not inspect.iscoroutinefunction(found):
+            return found
+
+        async def call(*given: Any, **more: Any) -> Any:
+            self._fail()
+            return await found(*given, **more)
+
+        return call
+
+    def _fail(self) -> None:
+        if self.is_cut:
+            raise StoreUnavailable(self.store.where, "the line is cut")
+
+    @property
+    def time(self) -> Callable[[], float] | None:
+        return self.store.time
+
+    @time.setter
+    def time(self, now: Callable[[], float] | None) -> None:
+        self.store.time = now
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    async def commit(self, change: Change, fence: int) -> None:
+        self._fail()
+        self.seen(self.commits + 1, "before")
+        self._fail()
+        await self.store.commit(change, fence)
+        self.commits, self._fleet.writes = self.commits + 1, self._fleet.writes + 1
+        self.seen(self.commits, "after")
+        self._fail()
+
+    async def intake(self, *given: Any, **more: Any) -> Any:
+        self._fail()
+        found = await self.store.intake(*given, **more)
+        self._fleet.writes += 1
+        return found
+
+    async def changed(self) -> bool:
+        """Whether another process wrote; a store that is one object for all of them cannot tell."""
+        self._fail()
+        found = await self.store.changed()
+        if self._fleet.is_shared:
+            before, self._wrote = self._wrote, self._fleet.writes
+            found = before != self._wrote
+        return found
+
+    def listen(self, wake: Callable[[News], None], me: str = "") -> float:
+        return min(PACE, self.store.listen(wake, me))
+
+
+class Place(Runtime):
+    """A runtime that may lack programs, or have other editions of them, and remembers what its moves came to."""
+
+    def __init__(self, store: Any, *, programs: bool, without: Collection[Any], **options: Any) -> None:
+        super().__init__(store, **options)
+        self.line: Line = store
+        self.editions: dict[str, Any] = {}
+        self.moves: list[tuple[str, Next]] = []
+        self._has, self._without = programs, {one.ref for one in without}
+        self._really = self._moves.move
+        self._moves.move = self._noted  # type: ignore[method-assign]
+
+    def _find(self, ref: str, version: int) -> Any:
+        if not self._has or ref in self._without:
+            raise UnknownProgram(ref)
+        return self.editions.get(ref) or super()._find(ref, version)
+
+    async def _noted(self, session_id: str, **how: Any) -> Next:
+        found = await self._really(session_id, **how)
+        self.moves.append((session_id, found))
+        return found
+
+    def gave_up(self, session_id: str) -> bool:
+        """Whether a move found that a session cannot go on here."""
+        return any(each == session_id and found.absent is not None for each, found in self.moves)
+
+
+#: What a mover's `send` looks like.
+Send = Callable[..., None]
+
+
+class Fleet:
+    """Processes on one store. A subclass says what makes a process a mover."""
+
+    size: ClassVar[int] = 1  # movers that `movers` opens
+    adopts: ClassVar[bool] = False  # whether a mover takes up open model questions that it was not asked about
+
+    def __init__(self, open_store: Callable[[], Store]) -> None:
+        self.clock = ManualClock()
+        self.writes = 0
+        self.left: set[str] = set()  # sessions that need not end
+        self._open_store, self._places = open_store, list[Place]()
+        self._stores: list[Store] = []
+        self._fronts: dict[bool, Place] = {}
+        self._killed: set[str] = set()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all processes have one and the same object as their store."""
+        return len({id(store) for store in self._stores}) < len(self._stores)
+
+    # ---- what a mover is
+
+    def _makes(self) -> dict[str, Any]:
+        """Options of a runtime that is to be a mover."""
+        raise NotImplementedError
+
+    async def _set_out(self, place: Place, send: Callable[[Send], Send]) -> None:
+        """Open a runtime and let it move sessions; `send` wraps what requests a move."""
+        raise NotImplementedError
+
+    async def _call_off(self, place: Place, grace: float) -> None:
+        """Let a runtime leave in good order, within so many seconds."""
+        raise NotImplementedError
+
+    # ---- processes
+
+    async def mover(
+        self,
+        *,
+        without: Collection[Any] = (),
+        editions: Mapping[str, Any] | None = None,
+        send: Callable[[Send], Send] = lambda send: send,
+        **options: Any,
+    ) -> Place:
+        """One more process that moves sessions."""
+        place = self._place(programs=True, without=without, **self._makes(), **options)
+        place.editions = dict(editions or {})
+        await self._set_out(place, send)
+        return place
+
+    async def movers(self, **options: Any) -> list[Place]:
+        return [await self.mover(**options) for _ in range(self.size)]
+
+    async def front(self, *, programs: bool = False, **options: Any) -> Place:
+        """A process that accepts, and moves nothing by itself; `programs` says whether it has any."""
+        if not options and programs in self._fronts:
+            return self._fronts[programs]
+        place = self._place(programs=programs, without=(), recover=False, **options)
+        await place.__aenter__()
+        if not options:
+            self._fronts[programs] = place
+        return place
+
+    def _place(self, **options: Any) -> Place:
+        store = self._open_store()
+        self._stores.append(store)
+        place = Place(Line(store, self), clock=self.clock, ttl=TTL, **options)
+        self._places.append(place)
+        return place
+
+    async def leave(self, place: Place, grace: float = PATIENCE) -> None:
+        """Let a mover leave in good order."""
+        self._places.remove(place)
+        await self._call_off(place, grace)
+
+    async def kill(self, place: Place) -> None:
+        """End a process as SIGKILL does: it writes nothing more, and its time to live is over."""
+        place.line.is_cut = True
+        self._places.remove(place)
+        self._killed.add(place._dispatch.worker)
+        await self._call_off(place, 0.0)
+        self.clock.advance(TTL + 1)
+
+    # ---- sessions
+
+    async def begin(self, call: Call[Any], *, key: str | None = None, budget: Any = None) -> str:
+        """Have a session accepted by a front that has no programs."""
+        front = await self.front()
+        birth: Birth = front._birth(call, key, "", None, None, budget)
+        await front._engine.accept(birth)
+        return birth.id
+
+    async def status(self, session_id: str) -> Status:
+        return await (await self.front()).status(session_id)
+
+    async def finish(self, session_id: str, *, tick: float = 0.0) -> Finished:
+        """Wait until a session has ended; the clock advances by `tick` at each look."""
+
+        async def ended() -> Finished | None:
+            found = await self.status(session_id)
+            return found if isinstance(found, Finished) else None
+
+        found: Finished = await self.until(ended, tick=tick)
+        return found
+
+    async def asked(self, session_id: str, *prompts: str) -> Paused:
+        """Wait until a session waits for exactly these questions."""
+
+        async def paused() -> Paused | None:
+            found = await self.status(session_id)
+            queries = found.queries if isinstance(found, Paused) else ()
+            return found if [query.prompt for query in queries] == list(prompts) else None  # type: ignore[return-value]
+
+        found: Paused = await self.until(paused)
+        return found
+
+    async def until(self, what: Callable[[], Any | Awaitable[Any]], *, tick: float = 0.0) -> Any:
+        """Wait until something is so; returns it. The clock advances by `tick` at each look."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + PATIENCE
+        while loop.time() < end:
+            found = what()
+            if inspect.isawaitable(found):
+                found = await found
+            if found:
+                return found
+            if tick:
+                self.clock.advance(tick)
+            await asyncio.sleep(PACE)
+        raise AssertionError(f"it did not come to pass; sessions stand so: {await self._standing()}")
+
+    async def _standing(self) -> list[Any]:
+        return [await self.status(id) for id in await self._unended()]
+
+    async def _unended(self) -> list[str]:
+        rows = await (await self.front()).store.list(Filter(limit=1000))
+        return [row.birth.id for row in rows if row.head.state not in ENDED]
+
+    # ---- the end
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                await self._judge()
+        finally:
+            for place in list(self._places):
+                await self.leave(place, 0.0 if kind else PATIENCE)
+
+    async def _judge(self) -> None:
+        """Every session has ended, nothing with rerun="never" was done twice, and the store is sound."""
+        front = await self.front()
+        await self.until(self._all_ended, tick=1.0)
+        assert {name: times for name, times in WORLD.once.items() if times > 1} == {}
+        assert await front.verify() == []
+        for place in [each for each in self._places if each is not front]:
+            await self.leave(place)
+        assert {worker.id for worker in await front.store.workers()} <= self._killed
+        left = await front.store.unmoved(self.clock.now(), set(), parked=True)
+        assert [one for one in left if one.id not in self.left] == []
+
+    async def _all_ended(self) -> bool:
+        return set(await self._unended()) <= self.left
+
+
+class LocalFleet(Fleet):
+    """A mover is a runtime by itself."""
+
+    def _makes(self) -> dict[str, Any]:
+        return {"recover": True}
+
+    async def _set_out(self, place: Place, send: Callable[[Send], Send]) -> None:
+        place._mover.send = place._sessions.send = send(place._mover.send)  # type: ignore[method-assign]
+        await place.__aenter__()
+
+    async def _call_off(self, place: Place, grace: float) -> None:
+        await place.close(grace)
+
+
+class WorkerFleet(Fleet):
+    """Movers are runtimes that are workers."""
+
+    size = 2
+    adopts = True
+
+    def __init__(self, open_store: Callable[[], Store]) -> None:
+        super().__init__(open_store)
+        self._workers: dict[Place, Worker] = {}
+
+    def _makes(self) -> dict[str, Any]:
+        return {"recover": False}
+
+    async def _set_out(self, place: Place, send: Callable[[Send], Send]) -> None:
+        await place.__aenter__()
+        worker = self._workers[place] = place.worker(poll=PACE)
+        worker.send = send(worker.send)  # type: ignore[method-assign]
+        await worker.__aenter__()
+
+    async def _call_off(self, place: Place, grace: float) -> None:
+        worker = self._workers.pop(place, None)
+        if worker is not None:
+            await worker.leave(grace)
+        await place.close(grace)

@@ -1,0 +1,129 @@
+"""Catching a program at reading the wall clock, throwing dice or opening files.
+
+The first two raise no audit event, and a replay a millisecond later often gets the same date. While a program is
+replayed in a test, a profile function sees every call into C on that thread, however the name was imported.
+
+What imports, logging, tracebacks and warnings read is not the program's, and is not told.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import msgspec
+
+from everhold.programs.call_names import line
+
+#: The functions of `time` that tell what time it is.
+CLOCKS: Final = frozenset(
+    {
+        "time",
+        "time_ns",
+        "monotonic",
+        "monotonic_ns",
+        "perf_counter",
+        "perf_counter_ns",
+        "process_time",
+        "process_time_ns",
+        "localtime",
+        "gmtime",
+        "ctime",
+        "asctime",
+    }
+)
+_OTHERS: Final = frozenset(
+    {
+        "_frozen_importlib",
+        "_frozen_importlib_external",
+        "hypothesis",  # which times the garbage collector, whoever's turn it is
+        "importlib",
+        "inspect",
+        "linecache",
+        "logging",
+        "tokenize",
+        "traceback",
+        "warnings",
+        "zoneinfo",
+    }
+)
+_SHARED: Final = random._inst  # whose methods are `random.random` and its siblings
+_RUNTIME: Final = "everhold.programs."
+_VERBS: Final = {"clock": "reads the clock", "dice": "throws dice", "file": "opens a file"}
+_INSTEAD: Final = {"clock": "ctx.now()", "dice": "ctx.random(), ctx.rng() or ctx.uuid()", "file": "ctx.call"}
+
+
+class Spotted(msgspec.Struct, frozen=True):
+    """A call that a program made to a clock, to dice or to a file."""
+
+    what: str  # "clock", "dice" or "file"
+    name: str  # datetime.now, random.random, …
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"it {_VERBS[self.what]} at {Path(self.file).name}:{self.line} ({self.name}); use {_INSTEAD[self.what]}"
+
+
+@contextmanager
+def spotting(found: list[Spotted], allowed: Collection[str] = ()) -> Iterator[None]:
+    """Note what is called on this thread meanwhile."""
+
+    def see(frame: FrameType, event: str, called: Any) -> None:
+        if event != "c_call":
+            return
+        what = _what(called)
+        if what is None or not _is_the_programs(frame):
+            return
+        spotted = Spotted(what[0], what[1], *line(frame))
+        if spotted.name not in allowed and spotted not in found:
+            found.append(spotted)
+
+    before: Callable[..., Any] | None = sys.getprofile()
+    sys.setprofile(see)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def _what(called: Any) -> tuple[str, str] | None:
+    """Whether a function of C is a clock, dice or a file's, and what people call it."""
+    name, owner = getattr(called, "__name__", ""), getattr(called, "__self__", None)
+    if owner is time and name in CLOCKS:
+        return "clock", f"time.{name}"
+    if name in ("now", "utcnow", "today") and isinstance(owner, type) and issubclass(owner, datetime.date):
+        return "clock", f"{owner.__name__}.{name}"
+    if owner is _SHARED and name in ("random", "getrandbits", "seed"):
+        return "dice", f"random.{name}"
+    if called is os.urandom:
+        return "dice", "os.urandom"
+    if called is io.open:
+        return "file", "open"
+    return None
+
+
+def _is_the_programs(frame: FrameType | None) -> bool:
+    """Whether a call was made by the program, and not by the loop that runs it or by what loads modules."""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] in _OTHERS or module.startswith(_RUNTIME):
+            return False
+        if not _is_between(module):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_between(module: str) -> bool:
+    """Whether this is a module of Python itself that the program called, such as `random` or `uuid`."""
+    return module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"

@@ -1,0 +1,114 @@
+"""The replay at the end of a test: whatever ran is played again from its journal, and must ask and end the same.
+
+The code is the same as a moment ago, so more is compared than when a session is resumed after a deploy: every word of
+a question, when it expires, and what was returned. Clocks and dice are told by the line that uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import msgspec
+
+from everhold.archive.recording import Overhearing
+from everhold.core.codec import JSON, same
+from everhold.core.journal import Delivery, Reply, describe, restart_of
+from everhold.core.query import Query
+from everhold.core.status import Raised, Returned
+from everhold.engine.replay import replay
+from everhold.errors import Diverged, ForeignCall
+from everhold.ports.program import Host
+from everhold.ports.store import Record
+from everhold.testing.nondeterminism import Spotted, spotting
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that a replay showed."""
+
+    step: int
+    where: str  # the step in words
+    what: str
+
+    def __str__(self) -> str:
+        return f"step {self.step} ({self.where}): {self.what}"
+
+
+class Watching(Overhearing):
+    """A host that also notes what programs did that they should not."""
+
+    def __init__(self, host: Host, allowed: Collection[str] = ()) -> None:
+        super().__init__(host)
+        self._allowed = allowed
+        self.spotted: list[list[Spotted]] = []
+
+    def hear(self, advance: Any, args: tuple[Any, ...]) -> Reply:
+        self.spotted.append([])
+        with spotting(self.spotted[-1], self._allowed):
+            return super().hear(advance, args)
+
+
+def again(record: Record, host: Host, allowed: Collection[str] = ()) -> list[Finding]:
+    """Play a session once more; nothing found means that it can be killed anywhere and goes on the same."""
+    watching = Watching(host, allowed)
+    found: list[Finding] = []
+    step = 0
+    try:
+        for played in replay(record, watching):
+            step = played.given.n
+            found += _read(step, played.recorded, watching)
+            found += [Finding(step, _where(played.recorded), what) for what in _differ(played.recorded, played.reply)]
+    except Diverged as error:
+        step = error.step
+        found += _read(step, record.deliveries[step], watching)
+        what = f"recorded: {error.recorded}; asked on replay: {error.asked}"
+        found.append(Finding(step, _where(record.deliveries[step]), what))
+    return found + _reached_out(record)
+
+
+def _read(step: int, recorded: Delivery, watching: Watching) -> list[Finding]:
+    return [Finding(step, _where(recorded), str(spotted)) for spotted in watching.spotted[-1]]
+
+
+def _differ(recorded: Delivery, reply: Reply) -> Iterator[str]:
+    """What a reply says otherwise, although the questions have the same shape."""
+    asked = {query.q: query for query in reply.asked}
+    for old in recorded.asked:
+        new = asked.get(old.q)
+        if new is not None and new != old:
+            for name in Query.__struct_fields__:
+                before, now = getattr(old, name), getattr(new, name)
+                if before != now:
+                    yield f"{old.id} has another {name}. recorded: {_shown(before)}; asked on replay: {_shown(now)}"
+    began, begins = restart_of(recorded), None if reply.notes is None else reply.notes.restart
+    if began is not None and begins is not None and not same(began.args, begins.args):
+        yield f"it began again with {_shown(began.args)}; on replay with {_shown(begins.args)}"
+    outcome = None if recorded.notes is None else recorded.notes.outcome
+    match outcome, reply.outcome:
+        case Returned(value=old_value), Returned(value=new_value) if not same(old_value, new_value):
+            yield f"it returned {_shown(old_value)}; on replay {_shown(new_value)}"
+        case Raised(error=old_error), Raised(error=new_error) if old_error != new_error:
+            yield f"it failed with {old_error!r}; on replay with {new_error!r}"
+
+
+def _reached_out(record: Record) -> list[Finding]:
+    """What was refused to the program while it ran: it had no business with files or the network."""
+    notes = record.deliveries[-1].notes if record.deliveries else None
+    outcome = None if notes is None else notes.outcome
+    if isinstance(outcome, Raised) and outcome.kind in (ForeignCall.code, ForeignCall.__name__):
+        return [Finding(record.deliveries[-1].n, _where(record.deliveries[-1]), outcome.error)]
+    return []
+
+
+def _where(delivery: Delivery) -> str:
+    """A step in words: what was asked there, else what was handed over, else the end."""
+    if delivery.asked:
+        return f"{delivery.asked[0].id}, {describe(delivery.asked[0])}"
+    if delivery.answers:
+        return f"after the answer to {delivery.answers[0].id}"
+    return "the beginning" if delivery.n == 0 else "the end"
+
+
+def _shown(value: JSON) -> str:
+    text = repr(value)
+    return text if len(text) <= 300 else text[:297] + "…"

@@ -1,0 +1,135 @@
+"""A runtime for tests: in memory, on a clock that a test moves, and with nothing that happens by itself.
+
+Reconciliation does not run in the background: `settle` does what it would do, until nothing moves any more. So a test
+sees the same on a busy machine. Ids and dice are numbered, not drawn: they fall the same in every run of a test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from collections.abc import Callable, Collection
+from typing import Any
+
+from everhold.core.query import FOR_PEOPLE, Kind, Query
+from everhold.core.session import Birth
+from everhold.ports.program import Answerer, Call
+from everhold.ports.store import Record, Store
+from everhold.runtime import Runtime
+from everhold.testing.answers import Recorded, StandIns, handed, standing
+from everhold.testing.clock import ManualClock
+
+#: Seconds after the moment of a timer at which it is surely due.
+AFTER = 0.001
+
+
+class StillClock(ManualClock):
+    """A manual clock on which the runtime's own patience (before it tries a call again) takes no time."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+class House(Runtime):
+    """The runtime of one test, or of one life between two crashes."""
+
+    def __init__(self, store: Store, clock: StillClock, stand_ins: StandIns) -> None:
+        numbers = itertools.count(1)
+        super().__init__(store, clock=clock, recover=False, idle=1e12, dice=lambda bits: next(numbers))
+        self.still = clock
+        self.stand_ins = stand_ins
+        self.called: list[Query] = []  # the calls that were run, in order
+        self._recorded: Recorded | None = None
+        self._dispatch.instead = self._instead
+
+    def answer_with(self, answerer: Answerer | None, *, people: bool) -> None:
+        """Who answers from now on: models' questions, and with `people` those for people too."""
+        kinds = () if answerer is None else (Kind.LLM, *FOR_PEOPLE) if people else (Kind.LLM,)
+        found = {kind: answerer for kind in kinds if answerer is not None}
+        self._dispatch.answer_with(found, addressed=people)
+        self._recorded = answerer if isinstance(answerer, Recorded) else None
+
+    async def adopt(self) -> None:
+        """Let whoever answers now take what was open before."""
+        for info in await self.sessions(state=("running", "paused"), limit=10_000):
+            self._claim(info.session_id, info.program)
+            await self._engine.move(info.session_id)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let everything happen that happens by itself now."""
+        while True:
+            await self.rest()
+            if not await self._reconciler.move():
+                return
+
+    async def rest(self) -> None:
+        """Let everything come to its end that has begun: work, and verbs whose callers have left."""
+        while tasks := self._dispatch.tasks | self._engine.shielded.tasks:
+            await asyncio.wait(tasks)
+
+    async def skip(self, seconds: float) -> None:
+        """Let time pass; timers fire on the way, each at its moment."""
+        end = self.still.now() + seconds
+        await self.settle()
+        passed = -1.0
+        while (due := await self._due(passed)) is not None and due < end:
+            passed = due
+            self._to(due + AFTER)
+            await self.settle()
+        self._to(end)
+        await self.settle()
+
+    async def _due(self, after: float) -> float | None:
+        """The earliest moment after another at which something happens by itself."""
+        moments = [await self.store.next_due(), await self.store.next_duty(after)]
+        return min((at for at in moments if at is not None and at > after), default=None)
+
+    def _to(self, moment: float) -> None:
+        if moment > self.still.now():
+            self.still.advance(moment - self.still.now())
+
+    async def records(self) -> list[Record]:
+        """Every session as it is stored, oldest first."""
+        found = await self.sessions(limit=10_000)
+        return [await self.store.load(info.session_id) for info in reversed(found)]
+
+    def forget(self) -> None:
+        """Drop everything from memory, as a restart does."""
+        for live in self._sessions.all():
+            self._sessions.drop(live)
+
+    async def die(self) -> None:
+        """End as a process that is killed: nothing more is written, and others learn that it is gone."""
+        tasks = list(self._dispatch.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.forget()
+        await self.store.release(self._dispatch.worker)
+
+    # ---- instead of what the runtime does
+
+    def _birth(self, call: Call[Any], *more: Any) -> Birth:
+        birth = super()._birth(call, *more)
+        self._claim(birth.id, birth.program)
+        return birth
+
+    def _claim(self, session_id: str, program: str) -> None:
+        if self._recorded is not None:
+            self._recorded.claim(session_id, program)
+
+    def _instead(self, session_id: str, query: Query, effect: Callable[[], Any]) -> Callable[[], Any]:
+        """What is called in the place of a function: its stand-in, else what was recorded, else itself."""
+        self.called.append(query)
+        if found := self.stand_ins.find(query):
+            partial: Any = effect
+            return functools.partial(standing(found[0]), *partial.args, **partial.keywords)
+        answer = None if self._recorded is None else self._recorded.find(query, session_id)
+        return effect if answer is None else lambda: handed(answer).value
+
+
+def named(queries: Collection[Query]) -> list[str]:
+    """The names of calls as their author wrote them."""
+    return [query.name.rpartition(":")[2] for query in queries]

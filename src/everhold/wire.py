@@ -1,0 +1,206 @@
+"""What the outside is shown, for all fronts: statuses and errors as JSON, HTTP and exit codes.
+
+Rules
+  1. The keys of a status never change and are never dropped. We add: `session_id` on every status; `code`,
+     `hint` and `stats` on an error; on a query that is more than a plain prompt, what else it holds.
+  2. A flag is there when it is true and absent when it is false; `system` is always there, null when unset.
+  3. Only queries that somebody outside can answer are listed. One takes the single form, more the batch form.
+  4. Times are whole milliseconds since the epoch.
+  5. Every error of `errors.py` falls under a row of `ROWS`: its own, else that of its branch.
+  6. A command that a sentence names reads the database that the sentence is about.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import Any, Final
+
+import msgspec
+
+from everhold import errors
+from everhold.core.codec import JSON
+from everhold.core.query import ANSWERABLE, Kind
+from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Running, Status
+from everhold.errors import EverholdError
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Exit(IntEnum):
+    """How a command ends. Part of the contract with scripts: numbers are added, never changed."""
+
+    OK = 0
+    FAILED = 1  # the session failed or was cancelled, or something unforeseen happened
+    USAGE = 2  # change the call
+    STATE = 3  # a fair request at the wrong moment
+    STORE = 4  # the operator's move
+    PROGRAM = 5  # the program author's move
+    WAITING = 10  # nothing is wrong: somebody has to answer, or time has to pass
+    LEFT = 11  # nothing is wrong: there is more to do, for this process or another
+    INTERRUPTED = 130  # Ctrl-C
+
+
+#: Error -> HTTP status and exit code. The four branches cover all; a leaf that differs has its own row.
+ROWS: Final[dict[type[EverholdError], tuple[int, Exit]]] = {
+    errors.UsageError: (400, Exit.USAGE),
+    errors.StateError: (409, Exit.STATE),
+    errors.StoreError: (503, Exit.STORE),
+    errors.ProgramError: (500, Exit.PROGRAM),
+    errors.UnknownSession: (404, Exit.USAGE),
+    errors.UnknownQuery: (404, Exit.USAGE),
+    errors.UnknownAttachment: (404, Exit.USAGE),
+    errors.UnknownInput: (404, Exit.USAGE),
+    errors.UnknownProgram: (404, Exit.USAGE),
+    errors.NoOpenQuery: (409, Exit.USAGE),
+    errors.ManyOpenQueries: (409, Exit.USAGE),
+    errors.KeyConflict: (409, Exit.USAGE),
+    errors.KeyDeleted: (409, Exit.USAGE),
+    errors.InputConflict: (409, Exit.USAGE),
+    errors.SessionExists: (409, Exit.USAGE),
+    errors.AnswerRefused: (422, Exit.USAGE),
+    errors.BadArguments: (422, Exit.USAGE),
+    errors.BadRequest: (422, Exit.USAGE),
+    errors.NotAllowed: (403, Exit.USAGE),
+    errors.MissingExtra: (501, Exit.USAGE),
+    errors.Waiting: (202, Exit.WAITING),
+    errors.Cancelled: (409, Exit.FAILED),
+    errors.Failed: (409, Exit.FAILED),
+    errors.Overtaken: (409, Exit.STORE),
+    errors.StoreFull: (507, Exit.STORE),
+    errors.StoreDamaged: (500, Exit.STORE),
+    errors.StoreNewer: (500, Exit.STORE),
+    errors.ReadOnlyStore: (500, Exit.STORE),
+}
+
+
+def dumps(value: JSON) -> str:
+    """Compact JSON, keys in ascending byte order, nothing escaped that need not be."""
+    return _encode(value).decode()
+
+
+def status_json(status: Status) -> dict[str, JSON]:
+    """A status as every front returns it."""
+    match status:
+        case Accepted(session_id, remaining):
+            return {"status": "accepted", "session_id": session_id, "remaining": remaining}
+        case Running(session_id, waiting_for):
+            return _waiting(session_id, waiting_for) if waiting_for else {"status": "running", "session_id": session_id}
+        case Paused():
+            return _paused(status)
+        case _:
+            return _finished(status)
+
+
+def status_exit_code(status: Status) -> Exit:
+    """How a command exits that answered or waited and got this status."""
+    if not isinstance(status, Finished):
+        return Exit.OK if isinstance(status, Accepted) else Exit.WAITING
+    return Exit.OK if isinstance(status.outcome, Returned) else Exit.FAILED
+
+
+def error_json(error: EverholdError) -> dict[str, JSON]:
+    """An error as every front returns it; `hint` is there if there is one."""
+    told: dict[str, JSON] = {"error": str(error), "code": error.code}
+    if error.hint:
+        told["hint"] = error.hint
+    return told
+
+
+def http_status(error: BaseException) -> int:
+    """The HTTP status of an error; 500 for what was not raised on purpose."""
+    return _row(error)[0]
+
+
+def exit_code(error: BaseException) -> Exit:
+    """The exit code of an error; `FAILED` for what was not raised on purpose."""
+    return _row(error)[1]
+
+
+def _row(error: BaseException) -> tuple[int, Exit]:
+    if isinstance(error, KeyboardInterrupt):
+        return 500, Exit.INTERRUPTED
+    for kind in type(error).__mro__:
+        if kind in ROWS:
+            return ROWS[kind]
+    return 500, Exit.FAILED
+
+
+def _paused(status: Paused) -> dict[str, JSON]:
+    listed = [query for query in status.queries if query.kind in ANSWERABLE]
+    if not listed:
+        return _waiting(status.session_id, status.waiting_for, status.until)
+    told: dict[str, JSON] = {"status": "needs_response", "session_id": status.session_id}
+    if len(listed) == 1:
+        told["query_id"] = listed[0].id
+        told.update(query_json(listed[0]))
+    else:
+        told["queries"] = [{"id": query.id, **query_json(query)} for query in listed]
+    return told
+
+
+def _waiting(session_id: str, waiting_for: tuple[str, ...], until: float | None = None) -> dict[str, JSON]:
+    told: dict[str, JSON] = {"status": "waiting", "session_id": session_id, "waiting_for": list(waiting_for)}
+    if until is not None:
+        told["until"] = _ms(until)
+    return told
+
+
+def query_json(query: OpenQuery) -> dict[str, JSON]:
+    """An open query, as every front lists it."""
+    told: dict[str, JSON] = {"prompt": query.prompt, "system": query.system, "max_tokens": query.max_tokens}
+    if query.grounded:
+        told["grounded"] = True
+    if query.underspecified:
+        told["underspecified"] = True
+    if query.kind is not Kind.LLM:
+        told["kind"] = query.kind.value
+    for name in ("messages", "options", "name", "args", "schema", "to"):
+        value: Any = getattr(query, name)
+        if value is not None and value != "":
+            told[name] = value
+    if query.expires_at is not None:
+        told["expires_at"] = _ms(query.expires_at)
+    return told
+
+
+def _finished(status: Finished) -> dict[str, JSON]:
+    outcome, told = status.outcome, {"session_id": status.session_id}
+    match outcome:
+        case Returned(value):
+            return {"status": "completed", "result": value, "stats": status.metrics, **told}
+        case Raised(error, kind):
+            return {"status": "error", "error": error, **_code(kind), "stats": status.metrics, **told}
+        case _:
+            return {"status": "cancelled", "stats": status.metrics, **told}
+
+
+def _code(kind: str) -> dict[str, JSON]:
+    """Code and hint of a failed session: of the error of ours that ended it, else of any failure."""
+    leaf = _LEAVES.get(kind, errors.Failed)
+    return {"code": leaf.code, "hint": leaf.hint or errors.Failed.hint}
+
+
+_LEAVES: Final = {leaf.code: leaf for leaf in errors.leaves()}
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+# ---- commands
+
+#: Commands that have no database.
+_WITHOUT: Final = r"(?!mcp |pkg |init|demo)"
+#: A command in a sentence: between backticks, or at its end, after a colon.
+_QUOTED: Final = re.compile(rf"(?<=`)everhold {_WITHOUT}[^`]*(?=`)")
+_LAST: Final = re.compile(rf"(?<=: )everhold {_WITHOUT}")
+
+
+def aimed(sentence: str, place: str) -> str:
+    """A sentence whose commands are about the same database: `place` is what they need for that."""
+    if place in sentence:
+        return sentence
+    told = _QUOTED.sub(lambda found: found[0] + place, sentence)
+    ends = max(sentence.rfind("`"), sentence.rfind(". "), 0)  # what ends before the sentence does
+    return told + place if _LAST.search(sentence, ends) else told

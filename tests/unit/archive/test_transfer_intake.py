@@ -1,0 +1,191 @@
+"""What waits for a session moves along with it, and what has ended is known where it arrives."""
+
+import hashlib
+import io
+import json
+
+import pytest
+
+from everhold.core.intake import Item, ItemKind, ItemState
+from everhold.core.lease import Taken
+from everhold.errors import BadExport, InputConflict
+from everhold.ports.store import Filter
+from everhold.runtime import Runtime
+from everhold.stores.memory import MemoryStore
+from everhold.stores.postgres import PostgresStore
+from everhold.stores.sqlite import SQLiteStore
+from everhold.testing.clock import ManualClock
+from everhold.testing.conformance.factories import ask, begin, end, step
+from everhold.testing.conformance.harness import opened, ready
+from everhold.testing.conformance.intake_lanes import kept, on, put, said, task
+from everhold.testing.conformance.lease import BOB, lease_of, take, taken
+from tests.postgres import fresh
+
+
+def made(kind, folder, request):
+    """A store of a kind, empty."""
+    if kind == "postgres":
+        return PostgresStore(fresh(request.getfixturevalue("postgres"), "moved"))
+    return MemoryStore() if kind == "memory" else SQLiteStore(folder / f"{kind}.db")
+
+
+async def furnished(store):
+    """A session for which something waits, is claimed, was completed and was cancelled."""
+    await begin(store, "s-1", ask(0))
+    await put(store, said("i-1", key="k-1"), said("i-2", key="k\0-2"), task("i-3", available_at=5e9), said("i-4"))
+    fence = await taken(store)
+    claim = await on(store, lambda intake: intake.claim_next(fence, "c-1", 1))
+    await on(store, lambda intake: intake.complete(claim, {"step": 1}))
+    await on(store, lambda intake: intake.cancel(["i-4"], "é"))
+    await on(store, lambda intake: intake.claim_next(fence, "c-2"))
+
+
+async def exported(store, file, **options):
+    await Runtime(store, clock=ManualClock(), recover=False).export(file, **options)
+
+
+async def imported(store, file):
+    return await Runtime(store, clock=ManualClock(), recover=False).import_(file)
+
+
+KINDS = [
+    ("memory", "sqlite"),
+    ("sqlite", "memory"),
+    pytest.param(("sqlite", "postgres"), marks=pytest.mark.xdist_group("postgres")),
+    pytest.param(("postgres", "sqlite"), marks=pytest.mark.xdist_group("postgres")),
+]
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids="-".join)
+async def test_what_waits_moves_along(tmp_path, request, kinds):
+    """Items in order, with their ends and keys; the claim and the lease stay behind."""
+    there, here = (made(kind, tmp_path, request) for kind in kinds)
+    file = tmp_path / "file.jsonl"
+    async with opened(there), opened(here):
+        await furnished(there)
+        before = await kept(there)
+        await exported(there, file)
+        await imported(here, file)
+
+        found = await kept(here)
+        assert [(item.id, item.seq, item.key, item.body, item.state, item.end) for item in found.values()] == [
+            (item.id, item.seq, item.key, item.body, item.state, item.end) for item in before.values()
+        ]
+        assert [item.state for item in found.values()] == [
+            ItemState.COMPLETED,
+            ItemState.WAITING,
+            ItemState.WAITING,
+            ItemState.CANCELLED,
+        ]
+        assert [item.hold for item in found.values()] == [None] * 4
+        assert before["i-2"].hold is not None and await lease_of(here) is None
+        assert await ready(here, 9) == ["s-1"]
+        assert await here.verify() == []
+
+        lines = file.read_bytes().splitlines()
+        await exported(here, file)
+        assert file.read_bytes().splitlines()[1:] == lines[1:]
+
+
+async def test_a_key_is_known_where_it_arrives(tmp_path):
+    """Said again, it is what was said; other words are a conflict; what waits can be claimed and handed over."""
+    there, here, file = MemoryStore(), MemoryStore(), tmp_path / "file.jsonl"
+    await furnished(there)
+    await exported(there, file)
+    await imported(here, file)
+
+    again = Item("i-9", ItemKind.INPUT, {"text": "i-1"}, key="k-1")
+    assert not (await on(here, lambda intake: intake.enqueue(again), "k-1")).new
+    with pytest.raises(InputConflict):
+        await on(here, lambda intake: intake.enqueue(said("i-9", key="k-1")), "k-1")
+    assert (await on(here, lambda intake: intake.enqueue(said("i-9", key="k-9")), "k-9")).item.seq == 5
+
+    found = await take(here, BOB, "t-9")
+    assert isinstance(found, Taken) and found.lease.generation == 1
+    claim = await on(here, lambda intake: intake.claim_next(found.lease.fence, "c"))
+    record = await here.load("s-1")
+    await here.commit(step(record, answers={0: "a"}, intake=lambda intake: intake.complete(claim)), 1)
+    assert (await kept(here))["i-2"].state is ItemState.COMPLETED
+
+
+async def test_what_waits_for_a_session_that_has_ended_moves_too(tmp_path):
+    """Whoever looks there tells it so."""
+    there, here, file = MemoryStore(), MemoryStore(), tmp_path / "file.jsonl"
+    record = await begin(there, "s-1")
+    await put(there, said("i-1"))
+    await end(there, record)
+    await exported(there, file)
+    await imported(here, file)
+
+    assert await ready(here, 9) == ["s-1"]
+
+
+async def test_what_waits_is_redacted(tmp_path):
+    """It is somebody's words."""
+    store, file = MemoryStore(), tmp_path / "file.jsonl"
+    await begin(store, "s-1")
+    await put(store, Item("i-1", ItemKind.INPUT, {"content": "Ann"}), said("i-2"))
+    await on(store, lambda intake: intake.cancel(["i-2"], "Ann said so"))
+    await exported(store, file, redact=True)
+
+    assert "Ann" not in file.read_text() and '"content":"xxx"' in file.read_text()
+
+
+class Moving(MemoryStore):
+    """A store in which a step lands between two reads of an export."""
+
+    moves = 0
+
+    async def intake(self, session_id, act, *, whole=False, **more):
+        if whole and self.moves:
+            self.moves -= 1
+            record = await self.load(session_id)
+            waiting = await super().intake(session_id, lambda intake: intake.waiting())
+            done = (lambda intake: intake.cancel([waiting[0].id])) if waiting else None
+            await self.commit(step(record, asked=[ask(record.head.n + 1)], intake=done), record.head.revision)
+        return await super().intake(session_id, act, whole=whole, **more)
+
+
+async def test_a_session_and_its_intake_are_of_one_moment(tmp_path):
+    """What steps hand over while it is read is in its journal or waits, never both, never neither."""
+    store, here, file = Moving(), MemoryStore(), tmp_path / "file.jsonl"
+    await begin(store, "s-1", ask(0))
+    await put(store, *(said(f"i-{n}") for n in range(3)))
+    store.moves = 2
+    await exported(store, file)
+    await imported(here, file)
+
+    record = await here.load("s-1")
+    assert [one.n for one in record.deliveries] == [0, 1, 2]
+    assert [item.waits for item in (await kept(here)).values()] == [False, False, True]
+
+
+ODD = [
+    (lambda item: item.update(id="i-2"), "no name of its own"),
+    (lambda item: item.update(key="k\0-2"), "no name of its own"),
+    (lambda item: item.update(key=" "), "no name of its own"),
+    (lambda item: item.update(state="lost"), "lost"),
+    (lambda item: item.update(body=2**70), "64 bits"),
+    (lambda item: item.pop("kind"), "kind"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), ODD)
+async def test_an_intake_that_makes_no_sense_is_refused(tmp_path, change, reason):
+    """With a right checksum too; nothing arrives."""
+    there, here, file = MemoryStore(), MemoryStore(), tmp_path / "file.jsonl"
+    await furnished(there)
+    await exported(there, file)
+    lines = file.read_bytes().splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if b'"line":"item"' in line)
+    line = json.loads(lines[at])
+    change(line["item"])
+    lines[at] = json.dumps(line).encode() + b"\n"
+    last = next(n for n, line in enumerate(lines) if b'"line":"end"' in line)
+    ending = json.loads(lines[last])
+    ending["sha256"] = hashlib.sha256(b"".join(lines[1:last])).hexdigest()
+    lines[last] = json.dumps(ending).encode() + b"\n"
+
+    with pytest.raises(BadExport, match=reason):
+        await imported(here, io.BytesIO(b"".join(lines)))
+    assert await here.list(Filter()) == []

@@ -1,0 +1,207 @@
+"""`everhold worker`: what it prints, how it exits, and what it refuses."""
+
+import asyncio
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everhold
+from everhold.cli.context import SHORT
+from everhold.cli.worker import Voice, _limits
+from everhold.core.session import OUTSIDE, WORKERS
+from everhold.errors import BadSetting
+from everhold.packages.find import find
+from everhold.wire import Exit
+from everhold.workers import Limits
+
+from .conftest import Cli
+
+
+def events(text: str) -> list[str]:
+    return [json.loads(line)["event"] for line in text.splitlines()]
+
+
+def test_once_with_nothing_to_do(cli: Cli) -> None:
+    """It exits with 0, and its last line says that nothing is left."""
+    said = cli("worker", "--once", "--json")
+    assert (said.code, said.err) == (Exit.OK, "")
+    assert events(said.out) == ["opened", "started", "stopped", "done"]
+    last = json.loads(said.out.splitlines()[-1])
+    assert (last["left"], last["moved"], last["next_due"]) == (0, 0, None)
+
+
+def test_once_tells_when_the_next_is_due(cli: Cli) -> None:
+    """A session whose time has not come is not left, but known."""
+    cli("run", "shop.py:naps", "--wait", "0")
+    last = json.loads(cli("worker", "--once", "--json").out.splitlines()[-1])
+    assert last["left"] == 0
+    assert last["next_due"] > 0
+
+
+HANGS = """
+[[tell]]
+name = "desk"
+command = ["sh", "-c", "[ -e open ] && cat > told || sleep 600"]
+"""
+
+
+@pytest.mark.process
+def test_who_could_not_be_told_is_left(cli: Cli, tmp_path: Path) -> None:
+    """Whoever comes next tells them: the exit code says that there is something to do."""
+    cli("run", "shop.py:chat", "--key", "c")
+    (tmp_path / "everhold.toml").write_text(HANGS)
+    said = cli("worker", "--once", "--for", "1s", "--json")
+    last = json.loads(said.out.splitlines()[-1])
+    assert (said.code, last["left"], last["untold"]) == (Exit.LEFT, 0, 1)
+    assert last["text"] == "1 question to tell people of"
+
+    (tmp_path / "open").touch()
+    assert cli("worker", "--once").code == Exit.OK
+    assert json.loads((tmp_path / "told").read_text())["prompt"] == "Your name?"
+
+
+def test_in_words(cli: Cli) -> None:
+    """One line for each event, which begins with its name."""
+    said = cli("worker", "--once", "shop.py:refund")
+    assert [line.split()[0] for line in said.out.splitlines()] == ["opened", "started", "stopped", "done"]
+
+
+DOZES = """
+import everhold
+
+@everhold.program
+async def dozes(ctx):
+    await ctx.sleep(0.01)
+"""
+
+
+def test_sessions_are_called_what_people_call_them(cli: Cli, tmp_path: Path) -> None:
+    """By their key, or their title; else by the beginning of their id. Tools are told the id too."""
+    (tmp_path / "dozes.py").write_text(DOZES)
+
+    def begun(*given: dict[str, Any]) -> list[str]:
+        with everhold.open_blocking(recover=False) as runtime:
+            ids = [runtime.start(find("dozes.py:dozes")(), wait=0, **one).session_id for one in given]
+        time.sleep(0.02)  # until they are due
+        return ids
+
+    short = begun({"key": "order-7", "title": "Order"}, {"title": "The order\nof Ann"}, {})[2][:SHORT]
+    said = cli("worker", "--once").out.splitlines()
+    assert sorted(line for line in said if line.startswith("completed")) == [
+        "completed The order of Ann",
+        "completed order-7",
+        f"completed {short}",
+    ]
+    (id,) = begun({"key": "order-8"})
+    told = [json.loads(line) for line in cli("worker", "--once", "--json").out.splitlines()]
+    assert [(one["session_id"], one["name"]) for one in told if one["event"] == "completed"] == [(id, "order-8")]
+
+
+def parked(who: str) -> str:
+    """Begin a session with a question to a model that is open; returns its id."""
+
+    async def begin() -> str:
+        async with everhold.open(recover=False) as runtime:
+            runtime._llm = who
+            return (await runtime.start(find("shop.py:grades")())).session_id
+
+    return asyncio.run(begin())
+
+
+def states() -> dict[str, str]:
+    with everhold.open_blocking(recover=False) as runtime:
+        return {info.session_id: info.state for info in runtime.sessions()}
+
+
+def test_a_worker_with_a_model_answers_what_is_for_workers(cli: Cli, tmp_path: Path) -> None:
+    """Questions that a host answers stay open, and the worker says so."""
+    (tmp_path / "grade.json").write_text("[5, 5]")
+    ours, hosts = parked(WORKERS), parked(OUTSIDE)
+    said = cli("worker", "--once", "--answers", "grade.json").out
+    assert states() == {ours: "completed", hosts: "paused"}
+    (line,) = [line for line in said.splitlines() if line.startswith("leaves")]
+    assert line == "leaves    1 session whose model questions are answered outside (by an MCP host, or by hand)"
+
+
+@pytest.mark.parametrize("where", ["option", "settings"])
+def test_sessions_of_older_databases_are_answered_if_the_worker_is_told_to(
+    cli: Cli, tmp_path: Path, where: str
+) -> None:
+    """They do not say who answers their questions: without the option they are left alone."""
+    (tmp_path / "grade.json").write_text("[5, 5]")
+    old, hosts = parked(""), parked(OUTSIDE)
+    said = cli("worker", "--once", "--answers", "grade.json").out
+    assert states() == {old: "paused", hosts: "paused"}
+    assert "--adopt-parked takes those of older databases" in said
+    if where == "settings":
+        (tmp_path / "everhold.toml").write_text("[worker]\nadopt_parked = true\n")
+    option = ["--adopt-parked"] if where == "option" else []
+    said = cli("worker", "--once", "--answers", "grade.json", *option).out
+    assert states() == {old: "completed", hosts: "paused"}
+    assert "--adopt-parked" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (["--concurrency", "0"], "bad_setting", "concurrency"),
+        (["--limit", "many"], "bad_setting", "name=value"),
+        (["--limit", "x.y=1"], "bad_setting", "session, program.NAME and tool.NAME"),
+        (["--limit", "tool.y=none"], "bad_setting", "'none' is not a number of jobs"),
+        (["--limit", "tool.y=0"], "bad_setting", "limits.tool.y"),
+        (["--lease-ttl", "0"], "bad_setting", "lease"),
+        (["--grace", "soon"], "usage", "duration"),
+        (["--poll", "0"], "bad_setting", "poll"),
+        (["--for", "5s"], "usage", "--once"),
+        (["nowhere.py:nobody"], "unknown_program", "nowhere"),
+    ],
+)
+def test_what_is_refused(cli: Cli, words: list[str], code: str, part: str) -> None:
+    """Before anything is worked on, with a code and words that name it."""
+    said = cli("worker", "--once", *words) if "--for" not in words else cli("worker", *words)
+    assert said.code == Exit.USAGE
+    assert f"[{code}]" in said.err
+    assert part in said.err
+    assert "started" not in said.out
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("gracee = 3", "worker: there is no 'gracee'; there are concurrency, lease_ttl, grace, limits"),
+        ("limits = { tol = { pay = 1 } }", "worker.limits: there is no 'tol'; there are session, program, tool"),
+        ("limits = 3", "worker: Expected `object`, got `int`"),
+    ],
+)
+def test_settings_that_are_wrong(cli: Cli, tmp_path: Path, text: str, part: str) -> None:
+    (tmp_path / "everhold.toml").write_text(f"[worker]\n{text}\n")
+    said = cli("worker", "--once")
+    assert (said.code, part in said.err) == (Exit.USAGE, True)
+
+
+def test_limits_of_the_command_line() -> None:
+    assert _limits(()) is None
+    found = _limits(("session=2", "program.refund=3", "tool.llm=4", "tool.shop:pay=1"))
+    assert found == Limits(session=2, program={"refund": 3}, tool={"llm": 4, "shop:pay": 1})
+    with pytest.raises(BadSetting):
+        _limits(("session=-1",))
+
+
+def test_a_worker_whom_nobody_hears_any_more_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever read its output has gone: it is silent from then on, and no work fails for that."""
+    said: list[str] = []
+
+    def echo(words: str) -> None:
+        said.append(words)
+        raise BrokenPipeError
+
+    monkeypatch.setattr("everhold.cli.worker.click.echo", echo)
+    voice = Voice(as_json=False)
+    with voice.hearing_warnings():
+        voice.say("completed", "", "s-1")
+        logging.getLogger("everhold").warning("something")
+    assert len(said) == 1

@@ -1,0 +1,22 @@
+"""Who may answer which question: a question for a person is never answered by a model."""
+
+import pytest
+
+from everhold.core.answer_rights import MODEL, PREPARED, refuse_others
+from everhold.core.query import FOR_PEOPLE, Kind, Query
+from everhold.errors import NotAllowed
+
+
+def test_a_model_answers_no_question_for_people() -> None:
+    assert FOR_PEOPLE
+    for kind in FOR_PEOPLE:
+        with pytest.raises(NotAllowed, match=f"q-3, which is of the kind {kind}"):
+            refuse_others(MODEL, Query(3, "k", kind=kind))
+        refuse_others(PREPARED, Query(3, "k", kind=kind))  # a person wrote the answer down
+
+
+@pytest.mark.parametrize("kinds", [MODEL, PREPARED])
+def test_a_call_is_answered_by_neither(kinds: frozenset[Kind]) -> None:
+    refuse_others(kinds, Query(0, "k", kind=Kind.LLM))
+    with pytest.raises(NotAllowed):
+        refuse_others(kinds, Query(0, "k", kind=Kind.CALL))

@@ -1,0 +1,116 @@
+"""What one may hear of a session's life."""
+
+import logging
+
+import pytest
+
+from everhold.core.metrics import Metrics
+from everhold.core.observer import Observer, Observers
+from everhold.core.query import Answer, Query
+from everhold.core.usage import Source, Spent
+
+Q = Query(0, "0:0", "hello")
+A = Answer(0, "hi")
+COST = Spent(2, Source.ESTIMATED, 1, Source.ESTIMATED)
+METRICS = Metrics(rounds=4)
+
+#: Each event with the facts it is told.
+EVENTS = {
+    "paused": ("s-1", (Q,)),
+    "answered": ("s-1", Q, A, COST),
+    "partly_answered": ("s-1", Q, A, 2),
+    "resumed": ("s-1",),
+    "completed": ("s-1", {"done": True}, METRICS),
+    "failed": ("s-1", "it broke", METRICS),
+    "cancelled": ("s-1", "enough", METRICS),
+}
+HOOKS = [name for name in vars(Observer) if not name.startswith("_")]
+
+
+def listening(event, heard):
+    """An observer that writes down what it hears of one event."""
+    return type("Ears", (Observer,), {event: lambda self, *facts: heard.append(facts)})()
+
+
+class Broken(Observer):
+    def __getattribute__(self, name):
+        if name in EVENTS:
+            raise RuntimeError("oops")
+        return super().__getattribute__(name)
+
+
+def test_the_seam_is_these_seven_events():
+    """Nothing is observed but what this page tests."""
+    assert list(EVENTS) == HOOKS
+
+
+@pytest.mark.parametrize("event", HOOKS)
+def test_every_event_says_when_it_is_told(event):
+    """An event without a sentence is not an event."""
+    assert getattr(Observer, event).__doc__
+
+
+@pytest.mark.parametrize("event", HOOKS)
+def test_an_observer_may_ignore_anything(event):
+    """The class itself does nothing, whatever it is told."""
+    assert getattr(Observer(), event)(*EVENTS[event]) is None
+
+
+@pytest.mark.parametrize("event", HOOKS)
+def test_everybody_hears_the_same_facts(event):
+    """Each observer gets the event as it was told."""
+    one, other = [], []
+
+    getattr(Observers([listening(event, one), listening(event, other)]), event)(*EVENTS[event])
+
+    assert one == other == [EVENTS[event]]
+
+
+@pytest.mark.parametrize("event", HOOKS)
+def test_a_broken_observer_is_reported_and_passed_over(event, caplog):
+    """What one observer raises neither breaks the session nor deafens the next."""
+    heard = []
+    observers = Observers([Broken(), listening(event, heard)])
+
+    with caplog.at_level(logging.ERROR, logger="everhold"):
+        getattr(observers, event)(*EVENTS[event])
+
+    assert heard == [EVENTS[event]]
+    assert "observer Broken failed" in caplog.text
+
+
+@pytest.mark.parametrize("event", ["completed", "failed", "cancelled"])
+def test_an_observer_cannot_change_the_metrics(event):
+    """Each observer gets its own copy of the counters."""
+    kept = []
+    getattr(Observers([listening(event, kept)]), event)(*EVENTS[event])
+
+    kept[0][2].resumed()
+
+    assert METRICS.rounds == 4
+
+
+def test_an_interrupt_goes_up():
+    """Ctrl-C is not an observer's failure."""
+
+    class Interrupted(Observer):
+        def resumed(self, session_id):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Observers([Interrupted()]).resumed("s-1")
+
+
+def test_no_observers_are_false():
+    """The hot path can skip the call when nobody listens."""
+    assert not Observers()
+    assert Observers([Observer()])
+
+
+def test_observers_can_be_nested():
+    """Several observers are an observer."""
+    heard = []
+
+    Observers([Observers([listening("resumed", heard)])]).resumed("s-1")
+
+    assert heard == [("s-1",)]

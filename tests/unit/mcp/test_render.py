@@ -1,0 +1,139 @@
+"""What a model is told: the wire, one sentence that suffices alone, and the same as text."""
+
+import pytest
+
+from everhold.core.query import Kind, Query
+from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Running, Stopped
+from everhold.errors import BadSetting, Diverged, StoreDamaged, UnknownSession
+from everhold.mcp import render
+from everhold.wire import status_json
+
+
+def asked(*queries):
+    return Paused("s-1", tuple(OpenQuery("s-1", query, 0) for query in queries))
+
+
+LLM = Query(0, "0:0", "Why?")
+MORE = Query(1, "0:1", "And?", system="Be kind.", grounded=True, underspecified=True)
+YES = Query(2, "0:2", "Pay?", kind=Kind.APPROVAL, schema={"type": "boolean"})
+GO = Query(3, "0:3", kind=Kind.SIGNAL, name="go")
+
+STATUSES = [
+    Accepted("s-1", 2),
+    Accepted("s-1", 0),
+    Running("s-1"),
+    Running("s-1", ("call pay",)),
+    asked(LLM),
+    asked(LLM, MORE),
+    asked(LLM, YES),
+    asked(YES),
+    asked(GO),
+    Paused("s-1", until=5.0, waiting_for=("a timer",)),
+    Finished("s-1", Returned({"a": 1}), {}),
+    Finished("s-1", Raised("broken"), {}),
+    Finished("s-1", Stopped("enough"), {}),
+]
+
+
+@pytest.mark.parametrize("status", STATUSES, ids=lambda status: type(status).__name__)
+def test_the_next_sentence_is_one_and_names_the_session_or_the_end(status):
+    told = render.told(status)["next"]
+    assert told.endswith(".")
+    assert "\n" not in told
+    assert "'s-1'" in told or '"s-1"' in told or "everhold answer s-1" in told or "nothing is left" in told
+
+
+@pytest.mark.parametrize("status", [one for one in STATUSES if not render.others(one)], ids=str)
+def test_the_keys_of_the_wire_are_kept(status):
+    wire, told = status_json(status), render.told(status, title="T", extra={"estimate": {}})
+    assert {key: told[key] for key in wire if key != "hint"} == {k: v for k, v in wire.items() if k != "hint"}
+    assert set(told) - set(wire) == {"title", "estimate", "next"}
+
+
+def test_a_question_for_a_person_is_never_among_those_for_a_model():
+    told = render.told(asked(LLM, YES), option=" -d app.db")
+    assert told["query_id"] == "q-0"
+    assert [one["id"] for one in told["for_people"]] == ["q-2"]
+    assert told["for_people"][0]["command"] == "everhold answer s-1 --query q-2 -d app.db"
+    alone = render.told(asked(YES))
+    assert alone["status"] == "waiting"
+    assert "prompt" not in alone
+    assert "you cannot" in alone["next"]
+
+
+def test_a_signal_is_sent_and_not_answered():
+    assert render.told(asked(GO))["for_people"][0]["command"] == "everhold signal s-1 go"
+
+
+def test_what_a_person_types_is_one_command_whatever_a_signal_is_called():
+    odd = Query(3, "0:3", kind=Kind.SIGNAL, name="go; rm -rf ~")
+    assert render.told(asked(odd))["for_people"][0]["command"] == "everhold signal s-1 'go; rm -rf ~'"
+
+
+def test_many_questions_are_all_named_and_the_form_is_shown():
+    told = render.told(asked(*(Query(number, f"0:{number}", "?") for number in range(5))))["next"]
+    assert "(q-0, q-1, q-2, q-3, q-4)" in told
+    assert '{"query_id": "q-2", "response": "…"}, …]' in told
+    assert told.count('"query_id"') == 3
+
+
+def test_the_text_says_all_that_a_question_holds():
+    schema = Query(4, "0:4", "Right?", schema={"type": "integer"}, messages=[{"role": "user", "content": "Hm"}])
+    words = render.text(render.told(asked(LLM, MORE, schema), title="My title"))
+    for part in (
+        "My title",
+        "Question q-1",
+        "only what you have checked",
+        "do not guess",
+        "[system] Be kind.",
+        "And?",
+        '"integer"',
+        "Hm",
+        "Next: ",
+    ):
+        assert part in words
+
+
+def test_the_text_of_an_end_has_the_result():
+    words = render.text(render.told(Finished("s-1", Returned({"a": 1}), {"auto": {}})))
+    assert 'result: {"a":1}' in words
+    assert words.startswith("completed · session s-1")
+
+
+def test_lists_of_rows_are_one_a_line():
+    assert render.text({"because": ["one", "two"], "rows": [{"a": 1}], "none": []}) == (
+        'because: \n- one\n- two\n\nrows: \n- {"a":1}\n\nnone: []'
+    )
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        (
+            "Answer it: everhold answer 'my key' VALUE --query q-0",
+            "Answer it: the tool `answer`, session_id 'my key', query_id q-0",
+        ),
+        ("Mend the program, then: everhold retry s-1", "Mend the program, then: the tool `retry`, session_id s-1"),
+        ("Earlier: everhold fork s-1 --at N", "Earlier: the tool `fork`, session_id s-1, with at"),
+        ("Ask q-0 again: everhold fork s-1 --at 3", "Ask q-0 again: the tool `fork`, session_id s-1, at 3"),
+        ("A person answers: everhold answer s-1 --query q-1", "A person answers: everhold answer s-1 --query q-1 -d x"),
+        (
+            "Say what it returned: everhold answer s-1 VALUE --query q-1",
+            "Say what it returned: everhold answer s-1 VALUE --query q-1 -d x",
+        ),
+    ],
+)
+def test_what_moves_a_session_is_a_tool_where_a_model_may_do_it(sentence, said):
+    assert render.move(sentence, " -d x") == said
+
+
+def test_refusals_have_a_code_and_a_hint_that_a_model_can_follow():
+    assert (
+        render.refused(UnknownSession("s-9"))["hint"] == "Call the tool `sessions` to list the sessions that are here."
+    )
+    assert "Roll the code back" in render.refused(Diverged(3, "a", "b"))["hint"]
+    assert render.refused(BadSetting("x", "y"))["hint"]
+    hint = render.refused(StoreDamaged("app.db", "torn"), " -d app.db")["hint"]
+    assert hint.startswith("Run `everhold db verify -d app.db`;")
+    told = render.unforeseen(RuntimeError("x" * 5000))
+    assert (told["code"], len(told["error"])) == ("internal", 2000)

@@ -1,0 +1,388 @@
+"""Names, patience and refusals: what a model answerer decides before it asks anybody."""
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+from pydantic_ai.exceptions import ModelQuotaExceededError
+
+from everhold.core.query import Kind, Query
+from everhold.errors import (
+    AnswerFailed,
+    BadSetting,
+    MissingExtra,
+    NotAllowed,
+    ProviderMismatch,
+    ProviderUnconfigured,
+)
+from everhold.models import Model, Patience
+from everhold.models.provider import model as home
+from everhold.models.provider.model_name import Name, names
+from everhold.models.provider.model_settings import OPTIONS
+from everhold.models.provider.provider_errors import trouble_of
+from everhold.models.provider.retry import Pace
+
+VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY")
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+
+
+def never() -> float:
+    """Dice that take nothing off a wait."""
+    return 0.0
+
+
+def question(**more: Any) -> Query:
+    return Query(0, "0:0", "Well?", **more)
+
+
+def agents(model: Any) -> Query:
+    """A question of an agent that names its model."""
+    return Query(0, "0:0", args={"leaf": "1.0"}, options={"model": model})
+
+
+# ---- names
+
+NAMED = {
+    "anthropic:claude-sonnet-4-6": Name("anthropic", "claude-sonnet-4-6"),
+    "openai:ft:gpt-4o:org::id": Name("openai", "ft:gpt-4o:org::id"),
+    "openai:qwen3@http://127.0.0.1:8000/v1": Name("openai", "qwen3", "http://127.0.0.1:8000/v1"),
+    "google:gemini@001": Name("google", "gemini@001"),
+    "openai-chat:a/b@https://host/v1": Name("openai-chat", "a/b", "https://host/v1"),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), NAMED.items(), ids=NAMED)
+def test_a_model_is_a_provider_a_name_and_maybe_an_address(text: str, expected: Name) -> None:
+    assert names(text) == (expected,)
+    assert str(expected) == text
+
+
+@pytest.mark.parametrize("given", ["a:b|c:d", "a:b | c:d", ["a:b", "c:d"]])
+def test_several_models_are_asked_in_order(given: Any) -> None:
+    assert names(given) == (Name("a", "b"), Name("c", "d"))
+
+
+@pytest.mark.parametrize("given", ["", "gpt-5", "openai:", ":x", "a:b|", "OpenAI:x", "a:b c", [], [7], "a:b||c:d"])
+def test_what_names_no_model_is_refused(given: Any) -> None:
+    """With how a model is named."""
+    with pytest.raises(BadSetting) as caught:
+        names(given)
+
+    assert "provider:name" in str(caught.value)
+
+
+# ---- patience
+
+
+def test_waits_double_up_to_the_longest() -> None:
+    pace = Pace(Patience(attempts=6), never)
+
+    assert [pace.failed() for _ in range(6)] == [2.0, 4.0, 8.0, 10.0, 10.0, None]
+
+
+def test_a_part_of_each_wait_is_random() -> None:
+    """Half of it, unless somebody says otherwise; each wait draws for itself."""
+    drawn = iter([0.0, 0.5, 0.75, 0.99])
+    pace = Pace(Patience(attempts=5), lambda: next(drawn))
+    assert [pace.failed() for _ in range(4)] == [2.0, 3.0, 5.0, pytest.approx(5.05)]
+    for jitter, wait in ((0, 2.0), (0.25, 1.75), (1, 1.0)):
+        assert Pace(Patience(jitter=jitter), lambda: 0.5).failed() == wait
+    drawn = iter([0.0, 0.5, 0.75])
+    pace = Pace(Patience(), lambda: next(drawn))
+    assert [pace.throttled() for _ in range(3)] == [2.0, 3.0, 5.0]
+
+
+def test_a_random_part_makes_no_wait_shorter_than_a_provider_asks() -> None:
+    """It comes on top of it, up to half of `base`, also on top of the longest."""
+    for draw, more in ((0.0, 0.0), (0.5, 0.5), (0.9, 0.9)):
+        pace = Pace(Patience(), lambda draw=draw: draw)
+        assert [pace.failed(5.0), pace.failed(600.0)] == [5.0 + more, 60.0 + more]
+        pace = Pace(Patience(), lambda draw=draw: draw)
+        assert [pace.throttled(7.0), pace.throttled(60.0)] == [7.0 + more, 60.0 + more]
+
+
+def test_models_that_fail_together_do_not_come_back_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a source of randomness of its own, a model has a real one."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def fails(*given: Any, **more: Any) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(home, "_loaded", lambda name, key: (fails, trouble_of))
+    monkeypatch.setattr(home, "refuse_in_tests", lambda what: None)
+
+    async def asked() -> None:
+        model = Model("openai:x", api_key="k", sleep=sleep)
+        with pytest.raises(AnswerFailed):
+            await model.answer(Query(0, "0:0", "Where?"), "s-1")
+        await model.close()
+
+    for _ in range(8):
+        asyncio.run(asked())
+    rounds = [slept[at : at + 3] for at in range(0, 24, 3)]
+    assert all(1.0 <= a <= 2.0 <= b <= 4.0 <= c <= 8.0 for a, b, c in rounds)
+    assert len({first for first, *_ in rounds}) > 1
+
+
+def test_a_used_up_quota_is_not_asked_again() -> None:
+    """Waiting does not fill an account, whatever the provider says of when to come back."""
+    error = ModelQuotaExceededError("x", "You exceeded your current quota.", retry_after=1.0)
+    trouble = trouble_of(Name("openai", "x"), error)
+    pace = Pace(Patience(), never)
+    assert (trouble.code, trouble.way, trouble.wait(pace)) == ("quota_exceeded", "stays", None)
+    assert (pace.attempts, pace.throttles) == (0, 0)
+
+
+def test_a_provider_may_ask_for_a_longer_wait_within_limits() -> None:
+    pace = Pace(Patience(), never)
+
+    assert [pace.failed(5.0), pace.failed(1.0), pace.failed(600.0)] == [5.0, 4.0, 60.0]
+
+
+def test_slowing_down_is_counted_by_itself() -> None:
+    """At most eight times, at most ninety seconds, and a wait of nothing counts as a second."""
+    assert [Pace(Patience(), never).throttled(wait) for wait in (0.0, 30.0, 90.0)] == [0.0, 30.0, 60.0]
+    pace = Pace(Patience(), never)
+    assert [pace.throttled(0.0) for _ in range(9)] == [0.0] * 8 + [None]
+    pace = Pace(Patience(), never)
+    assert [pace.throttled(40.0) for _ in range(3)] == [40.0, 40.0, None]
+    pace = Pace(Patience(), never)
+    assert [pace.throttled() for _ in range(4)] == [2.0, 4.0, 8.0, 10.0]
+    assert pace.attempts == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"attempts": 0},
+        {"timeout": 0},
+        {"chunk_timeout": -1},
+        {"base": -1},
+        {"longest": "x"},
+        {"throttles": True},
+        {"jitter": 1.1},
+        {"jitter": -0.1},
+        {"base": float("nan")},
+    ],
+)
+def test_patience_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadSetting) as caught:
+        Patience(**wrong)
+
+    assert next(iter(wrong)) in str(caught.value)
+
+
+# ---- before anything is asked
+
+KEYS = {
+    "anthropic:x": "ANTHROPIC_API_KEY",
+    "google:x": "GOOGLE_API_KEY",
+    "openai:x": "OPENAI_API_KEY",
+    "openai-chat:x": "OPENAI_API_KEY",
+    "openai-responses:x": "OPENAI_API_KEY",
+}
+
+
+@pytest.mark.parametrize(("model", "variable"), KEYS.items(), ids=KEYS)
+def test_a_missing_key_is_said_with_its_variable(model: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ProviderUnconfigured) as caught:
+        Model(model).check()
+    assert caught.value.hint == f"Set the variable {variable}."
+
+    monkeypatch.setenv(variable, "k")
+    assert Model(model).check() is None
+
+
+def test_a_key_may_be_given_or_not_be_needed() -> None:
+    assert Model("anthropic:x", api_key="k").check() is None
+    assert Model("openai:x@http://127.0.0.1:1/v1").check() is None
+
+
+def test_a_server_of_ones_own_may_want_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    assert Model("openai:x").check() is None
+
+
+def test_every_model_of_several_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with pytest.raises(ProviderUnconfigured, match="google cannot be asked: there is no key"):
+        Model("openai:x", "google:y").check()
+
+
+@pytest.mark.parametrize(
+    ("provider", "told"), [("antropic", "did you mean anthropic?"), ("zzz", "there are anthropic")]
+)
+def test_an_unknown_provider_is_refused(provider: str, told: str) -> None:
+    with pytest.raises(BadSetting) as caught:
+        Model(f"{provider}:x").check()
+
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("library", ["pydantic_ai", "anthropic"])
+def test_a_missing_extra_is_said_in_one_line(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtra) as caught:
+        Model("anthropic:x", api_key="k").check()
+
+    assert caught.value.hint == "pip install 'everhold[models]'"
+    assert "\n" not in str(caught.value)
+
+
+def test_options_are_looked_at_when_they_are_given() -> None:
+    assert Model("a:b", temperature=0, openai_store=False, extra_headers={"x": "y"}).names == (Name("a", "b"),)
+    with pytest.raises(BadSetting, match="did you mean temperature"):
+        Model("a:b", temprature=0)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_is_one_that_the_library_knows(name: str) -> None:
+    from pydantic_ai.settings import ModelSettings
+
+    assert name in ModelSettings.__annotations__
+
+
+# ---- what may be asked of it
+
+
+async def test_it_answers_models_questions_only() -> None:
+    with pytest.raises(NotAllowed):
+        await Model("openai:x").answer(question(kind=Kind.APPROVAL), "s-1")
+
+
+def test_without_a_model_it_takes_what_agents_ask_of_theirs() -> None:
+    nobody = Model()
+
+    assert nobody.takes(agents("openai:x"))
+    assert not nobody.takes(question())
+    assert not nobody.takes(question(options={"model": "openai:x"}))
+    assert not nobody.takes(agents(None))
+    assert Model("openai:x").takes(question())
+    assert nobody.check() is None
+
+
+async def test_without_any_model_a_question_stays_open() -> None:
+    with pytest.raises(NotAllowed, match="names no model"):
+        await Model().answer(question(), "s-1")
+
+
+async def test_the_model_a_question_names_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its key, nothing is asked, and the question stays open."""
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with pytest.raises(ProviderUnconfigured, match="anthropic"):
+        await Model("openai:x").answer(question(options={"model": "anthropic:y"}), "s-1")
+
+
+async def test_providers_may_be_limited() -> None:
+    """Row 24: a provider that may not be asked is another error than one that cannot."""
+    with pytest.raises(ProviderMismatch) as caught:
+        await Model("anthropic:x", only=["anthropic"]).answer(question(options={"model": "openai:y"}), "s-1")
+
+    assert (caught.value.session_id, caught.value.expected, caught.value.actual) == ("s-1", "anthropic", "openai")
+
+
+async def test_its_own_models_may_be_asked_always() -> None:
+    """Whatever a question names; with none of its own, that is refused when it is made."""
+    with pytest.raises(ProviderUnconfigured, match="openai"):
+        await Model("openai:x", always=True).answer(question(options={"model": "anthropic:y"}), "s-1")
+    with pytest.raises(BadSetting, match="there is none"):
+        Model(always=True)
+
+
+async def test_a_plain_question_does_not_choose_where_words_go() -> None:
+    """A sandboxed program can ask, and must not reach the network by asking."""
+    away = "openai:x@http://127.0.0.1:1/v1"
+    with pytest.raises(NotAllowed, match="does not choose where words go"):
+        await Model("openai:x").answer(question(options={"model": away}), "s-1")
+
+
+@pytest.mark.parametrize("model", ["nonsense", 7, ["openai:x", 7]])
+async def test_a_question_that_names_no_model_properly_stays_open(model: Any) -> None:
+    with pytest.raises(BadSetting, match=r"names no model|is not text"):
+        await Model("openai:x").answer(question(options={"model": model}), "s-1")
+
+
+async def test_an_unknown_option_is_an_error_that_the_program_sees() -> None:
+    local = Model("openai:x@http://127.0.0.1:1/v1")
+    with pytest.raises(AnswerFailed) as caught:
+        await local.answer(question(options={"temprature": 1}), "s-1")
+
+    assert caught.value.kind == "bad_option"
+    assert "temperature" in str(caught.value)
+    await local.close()
+
+
+UNSENDABLE = {
+    "picture": [{"type": "image", "image": {"media_type": "image/png", "data": "%%%"}}],
+    "sound": [{"type": "audio", "data": "…"}],
+    "call": [{"type": "tool_use", "id": "1", "name": "x", "input": {}}],
+    "words": ["just words"],
+}
+
+
+@pytest.mark.parametrize("message", ["words", {"content": "words"}])
+async def test_what_is_no_message_is_an_error_that_the_program_sees(message: Any) -> None:
+    local = Model("openai:x@http://127.0.0.1:1/v1")
+    with pytest.raises(AnswerFailed, match="a message has a role") as caught:
+        await local.answer(question(messages=[message]), "s-1")
+
+    assert caught.value.kind == "not_supported"
+    await local.close()
+
+
+@pytest.mark.parametrize("tool", ["search", {"name": "search"}, {"name": 7, "input_schema": {}}])
+async def test_what_is_no_tool_is_an_error_that_the_program_sees(tool: Any) -> None:
+    local = Model("openai:x@http://127.0.0.1:1/v1")
+    with pytest.raises(AnswerFailed, match="a tool has a name") as caught:
+        await local.answer(question(options={"tools": [tool]}), "s-1")
+
+    assert caught.value.kind == "bad_option"
+    await local.close()
+
+
+@pytest.mark.parametrize("content", UNSENDABLE.values(), ids=UNSENDABLE)
+async def test_what_cannot_be_sent_is_an_error_that_the_program_sees(content: Any) -> None:
+    local = Model("openai:x@http://127.0.0.1:1/v1")
+    with pytest.raises(AnswerFailed) as caught:
+        await local.answer(question(messages=[{"role": "user", "content": content}]), "s-1")
+
+    assert caught.value.kind == "not_supported"
+    await local.close()
+
+
+async def test_nobody_there_is_said_after_all_attempts() -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    local = Model("openai:x@http://127.0.0.1:9/v1", sleep=sleep, random=never)
+    with pytest.raises(AnswerFailed) as caught:
+        await local.answer(question(), "s-1")
+
+    assert caught.value.kind == "provider_unavailable"
+    assert slept == [2.0, 4.0, 8.0]
+    await local.close()
+
+
+def test_it_shows_its_models_and_no_key() -> None:
+    assert repr(Model("openai:x", "google:y", api_key="secret")) == "Model('openai:x', 'google:y')"
+    assert home.Model is Model
+
+
+def test_every_code_is_on_the_list_that_the_docs_are_written_from() -> None:
+    from everhold.models.provider.attempt import ENDS
+    from everhold.models.provider.error_codes import CODES
+    from everhold.models.provider.provider_errors import KINDS
+
+    raised = {code for _, code, _ in KINDS} | {code for code, _ in ENDS.values()}
+    assert set(CODES) == raised | {"empty_response", "bad_option", "not_supported"}

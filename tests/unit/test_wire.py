@@ -1,0 +1,290 @@
+"""What the outside is told."""
+
+import random
+import re
+import time
+
+import pytest
+
+from everhold import errors, wire
+from everhold.core.metrics import Metrics
+from everhold.core.query import Kind, Query
+from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Running, Stopped
+
+STATS = Metrics().stats(5, {"score": 1})
+
+
+def asked(number, prompt="hello", **fields):
+    return OpenQuery("s-1", Query(number, f"0:{number}", prompt, **fields), 5.0)
+
+
+def paused(*queries, **more):
+    return wire.status_json(Paused("s-1", queries, **more))
+
+
+def test_accepted():
+    """A partial answer says how many questions remain."""
+    assert wire.status_json(Accepted("s-1", 2)) == {"status": "accepted", "session_id": "s-1", "remaining": 2}
+
+
+def test_needs_response_for_one():
+    """Exactly one query takes the single form; `system` is null and false flags are absent."""
+    assert paused(asked(4)) == {
+        "status": "needs_response",
+        "session_id": "s-1",
+        "query_id": "q-4",
+        "prompt": "hello",
+        "system": None,
+        "max_tokens": 1024,
+    }
+
+
+def test_needs_response_shows_flags_that_are_true():
+    """`grounded` and `underspecified` are there when true."""
+    told = paused(asked(0, system="be brief", max_tokens=9, grounded=True, underspecified=True))
+
+    assert (told["system"], told["max_tokens"]) == ("be brief", 9)
+    assert told["grounded"] is True
+    assert told["underspecified"] is True
+
+
+@pytest.mark.parametrize("flag", ["grounded", "underspecified"])
+def test_a_flag_that_is_false_is_absent(flag):
+    """A false flag has no key, in the single form and in the batch form."""
+    assert flag not in paused(asked(0))
+    assert flag not in paused(asked(0), asked(1))["queries"][0]
+
+
+def test_needs_response_for_several():
+    """Two or more take the batch form, in the order asked, with `id`."""
+    assert paused(asked(1, "one"), asked(2, "two", grounded=True)) == {
+        "status": "needs_response",
+        "session_id": "s-1",
+        "queries": [
+            {"id": "q-1", "prompt": "one", "system": None, "max_tokens": 1024},
+            {"id": "q-2", "prompt": "two", "system": None, "max_tokens": 1024, "grounded": True},
+        ],
+    }
+
+
+def test_only_what_can_be_answered_is_listed():
+    """A timer or a call beside one question leaves the single form."""
+    told = paused(asked(0, kind=Kind.TIMER), asked(1, "yes?"), asked(2, kind=Kind.CALL))
+
+    assert told["query_id"] == "q-1"
+    assert "queries" not in told
+
+
+def test_a_query_that_is_more_than_a_prompt_says_so():
+    """Kind, name, arguments, schema, addressee, options and expiry are added where they are set."""
+    told = paused(
+        asked(
+            0,
+            kind=Kind.TOOL,
+            name="search",
+            args={"q": "x"},
+            schema={"type": "string"},
+            to="ann",
+            options={"model": "m"},
+            expires_at=9.5,
+        )
+    )
+
+    added = {key: told[key] for key in told if key not in paused(asked(0))}
+    assert added == {
+        "kind": "tool",
+        "name": "search",
+        "args": {"q": "x"},
+        "schema": {"type": "string"},
+        "to": "ann",
+        "options": {"model": "m"},
+        "expires_at": 9500,
+    }
+
+
+def test_messages_are_shown():
+    """A query asked with messages shows them beside the empty prompt."""
+    told = paused(asked(0, "", messages=[{"role": "user", "content": "hi"}]))
+
+    assert (told["prompt"], told["messages"]) == ("", [{"role": "user", "content": "hi"}])
+
+
+def test_completed():
+    """The end shows the result, whatever JSON it is, and the stats."""
+    told = wire.status_json(Finished("s-1", Returned({"a": None}), STATS))
+
+    assert told == {"status": "completed", "session_id": "s-1", "result": {"a": None}, "stats": STATS}
+
+
+def test_error():
+    """A failure shows its error, a code and a hint, and what it cost all the same."""
+    told = wire.status_json(Finished("s-1", Raised("boom", kind="ValueError"), STATS))
+
+    assert told == {
+        "status": "error",
+        "session_id": "s-1",
+        "error": "boom",
+        "code": "failed",
+        "hint": "Mend the program and retry the session: every answer it has is kept.",
+        "stats": STATS,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"), [("budget_exceeded", "Raise the budget"), ("child_failed", "Mend the program")]
+)
+def test_an_error_of_ours_keeps_its_code(kind, hint):
+    """A session that one of our errors ended says which; without a hint of its own it has the general one."""
+    told = wire.status_json(Finished("s-1", Raised("…", kind=kind), STATS))
+
+    assert told["code"] == kind
+    assert told["hint"].startswith(hint)
+
+
+def test_cancelled():
+    """A cancelled session shows its stats."""
+    told = wire.status_json(Finished("s-1", Stopped("enough"), STATS))
+
+    assert told == {"status": "cancelled", "session_id": "s-1", "stats": STATS}
+
+
+def test_running():
+    """A session that is being moved says only that."""
+    assert wire.status_json(Running("s-1")) == {"status": "running", "session_id": "s-1"}
+
+
+def test_running_with_something_long_is_waiting():
+    """A session that is busy with a long tool says what it waits for."""
+    told = wire.status_json(Running("s-1", ("the tool search",)))
+
+    assert told == {"status": "waiting", "session_id": "s-1", "waiting_for": ["the tool search"]}
+
+
+def test_paused_without_a_question_is_waiting():
+    """A session that waits for a timer or a child says for what, and until when."""
+    told = paused(asked(0, kind=Kind.TIMER), until=60.25, waiting_for=("a timer",))
+
+    assert told == {"status": "waiting", "session_id": "s-1", "waiting_for": ["a timer"], "until": 60250}
+    assert "until" not in paused(waiting_for=("child s-2",))
+
+
+def test_text_is_compact_and_its_keys_ascend():
+    """Keys are in byte order at every depth, separators compact, and nothing is escaped without need."""
+    text = wire.dumps({"b": [{"z": 1, "a": "né"}], "B": None, "é": True, "a": 1.5})
+
+    assert text == '{"B":null,"a":1.5,"b":[{"a":"né","z":1}],"é":true}'
+
+
+def test_a_status_as_text():
+    """The single form in the very bytes that a host reads."""
+    assert wire.dumps(paused(asked(0, "né"))) == (
+        '{"max_tokens":1024,"prompt":"né","query_id":"q-0","session_id":"s-1","status":"needs_response","system":null}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (Finished("s-1", Returned(1), {}), 0),
+        (Accepted("s-1", 1), 0),
+        (Finished("s-1", Raised("boom"), {}), 1),
+        (Finished("s-1", Stopped(), {}), 1),
+        (Paused("s-1"), 10),
+        (Running("s-1"), 10),
+    ],
+)
+def test_the_exit_code_of_a_status(status, code):
+    """Done is 0, failed or cancelled 1, waiting 10."""
+    assert wire.status_exit_code(status) == code
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (errors.BadId("x", "too short"), 400, 2),
+        (errors.UnknownSession("s-9"), 404, 2),
+        (errors.AnswerRefused("answer", "a number", "text"), 422, 2),
+        (errors.AnswerConflict("s-1", "q-0"), 409, 3),
+        (errors.Waiting("s-1", ()), 202, 10),
+        (errors.Failed("s-1", "boom"), 409, 1),
+        (errors.StoreBusy("app.db", 2.0), 503, 4),
+        (errors.StoreFull("app.db"), 507, 4),
+        (errors.ForeignWake(), 500, 5),
+        (KeyboardInterrupt(), 500, 130),
+        (ValueError("what"), 500, 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_an_error_has_an_http_status_and_an_exit_code(error, status, code):
+    """A leaf has the row of its branch, or its own."""
+    assert (wire.http_status(error), wire.exit_code(error)) == (status, code)
+
+
+def test_exit_codes_never_change():
+    """Scripts rely on these numbers."""
+    assert {exit.name: int(exit) for exit in wire.Exit} == {
+        "OK": 0,
+        "FAILED": 1,
+        "USAGE": 2,
+        "STATE": 3,
+        "STORE": 4,
+        "PROGRAM": 5,
+        "WAITING": 10,
+        "LEFT": 11,
+        "INTERRUPTED": 130,
+    }
+
+
+def test_an_error_as_json():
+    """An error shows its sentence, its code and its hint."""
+    assert wire.error_json(errors.StoreFull("app.db")) == {
+        "error": "no space left to write app.db",
+        "code": "store_full",
+        "hint": "Free some space and send it again: nothing of this call was written.",
+    }
+
+
+def test_an_error_without_a_hint_has_no_key_for_it():
+    """An empty hint is not shown."""
+    assert wire.error_json(errors.Expired("q-0")) == {
+        "error": "nobody answered 'q-0' in time",
+        "code": "expired",
+    }
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        ("Answer it: everhold answer s-1 VALUE", "Answer it: everhold answer s-1 VALUE -d x.db"),
+        ("Run `everhold db verify`; or not.", "Run `everhold db verify -d x.db`; or not."),
+        ("Say so: everhold show. A retry helps.", "Say so: everhold show. A retry helps."),
+        ("Print it: everhold mcp install HOST --print", "Print it: everhold mcp install HOST --print"),
+        ("`everhold pkg list` says what is there.", "`everhold pkg list` says what is there."),
+        ("See: everhold show s-1 -d x.db", "See: everhold show s-1 -d x.db"),
+        ("Nothing was changed.", "Nothing was changed."),
+    ],
+)
+def test_commands_in_a_sentence_are_about_the_same_database(sentence, said):
+    assert wire.aimed(sentence, " -d x.db") == said
+    assert wire.aimed(sentence, "") == sentence
+
+
+#: What says in one expression what a command in a sentence is; it takes a square of the sentence's length.
+COMMAND = re.compile(
+    r"(?<=`)everhold (?!mcp |pkg |init|demo)[^`]*(?=`)|(?<=: )everhold (?!mcp |pkg |init|demo)(?:(?!\. )[^`])*$"
+)
+
+
+def test_commands_are_found_as_one_expression_would_in_any_text():
+    dice = random.Random(7)
+    parts = ["everhold ", "`", ": ", ". ", ":", ".", " ", "mcp ", "init", "show", "everhold", "\n", "x"]
+    for _ in range(20_000):
+        sentence = "".join(dice.choices(parts, k=dice.randrange(12)))
+        assert wire.aimed(sentence, " -d y") == COMMAND.sub(lambda found: found[0] + " -d y", sentence), sentence
+
+
+@pytest.mark.parametrize("part", [": everhold x", "`everhold ", "`", ": everhold . "])
+def test_a_long_sentence_is_read_in_no_time(part):
+    since = time.process_time()
+    wire.aimed(part * 100_000 + "`", " -d y")
+    assert time.process_time() - since < 2
