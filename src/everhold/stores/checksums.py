@@ -25,10 +25,12 @@ _NAN: Final = float("nan")
 def head_seal(head: Head, metrics: bytes) -> int:
     due = _NAN if head.due_at is None else head.due_at
     row = _numbers(head.revision, head.n, head.open_from, head.mail, head.attempts, due, head.updated_at)
-    return crc32(metrics, crc32(row, _STATES[head.state]))
+    return crc32(metrics, crc32(row, (_PARKED if head.parked else _STATES)[head.state]))
 
 
+# A head that is not parked has the seal it had before there was such a column.
 _STATES: Final = {state: crc32(state.encode()) for state in State}
+_PARKED: Final = {state: crc32(b"parked", begin) for state, begin in _STATES.items()}
 
 
 #: Why some strings are no text.
@@ -76,9 +78,10 @@ def read_head(row: tuple[Any, ...]) -> Head:
     text = metrics.encode()
     meter = _metrics(text)
     head = Head(ref, revision, State(state), n, open_from, due_at, updated_at, meter, mail, attempts, bool(parked))
-    if head_seal(head, text) != sealed:
+    if head_seal(head, text) != sealed or parked not in _FLAGS:
         raise ValueError(f"the head of session number {ref} does not match its seal")
     return head
 
 
+_FLAGS: Final = (0, 1, None)
 _metrics = msgspec.json.Decoder(Metrics).decode
